@@ -43,7 +43,6 @@ type Cluster struct {
 	owner credential
 	home  *home
 	data  string
-	log   *tail
 
 	mu      sync.Mutex
 	port    int
@@ -79,7 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare a cluster: %w", err)
 	}
-	c := &Cluster{bin: bin, cfg: cfg, owner: owner, home: h, port: cfg.Port, log: &tail{next: cfg.Log}}
+	c := &Cluster{bin: bin, cfg: cfg, owner: owner, home: h, port: cfg.Port}
 	if err := c.begin(ctx); err != nil {
 		return nil, errors.Join(err, h.remove())
 	}
@@ -126,7 +125,7 @@ func (c *Cluster) initialise(ctx context.Context) error {
 	if c.cfg.Dir == "" {
 		args = append(args, "--no-sync")
 	}
-	initdb, err := spawn(filepath.Join(c.bin.Dir, "initdb"), args, c.data, c.owner, c.home.lock, c.log)
+	initdb, err := c.spawn("initdb", args)
 	if err != nil {
 		return err
 	}
@@ -138,7 +137,7 @@ func (c *Cluster) initialise(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if initdb.err != nil {
-		return fmt.Errorf("initdb: %w: %s", initdb.err, c.log)
+		return fmt.Errorf("initdb: %w: %s", initdb.err, initdb.log)
 	}
 	return nil
 }
@@ -171,7 +170,7 @@ func (c *Cluster) up(ctx context.Context) error {
 var errClash = errors.New("address or directory in use")
 
 func (c *Cluster) launch(ctx context.Context, port int) (*child, error) {
-	server, err := spawn(filepath.Join(c.bin.Dir, "postgres"), c.args(port), c.data, c.owner, c.home.lock, c.log)
+	server, err := c.spawn("postgres", c.args(port))
 	if err != nil {
 		return nil, err
 	}
@@ -180,14 +179,15 @@ func (c *Cluster) launch(ctx context.Context, port int) (*child, error) {
 	for {
 		select {
 		case <-server.exited:
-			said := c.log.String()
-			if strings.Contains(said, "could not create any TCP/IP sockets") || strings.Contains(said, `"postmaster.pid" already exists`) {
+			said := server.log.String()
+			if c.port == 0 && strings.Contains(said, "could not create any TCP/IP sockets") ||
+				strings.Contains(said, `"postmaster.pid" already exists`) {
 				return nil, fmt.Errorf("%w: %s", errClash, said)
 			}
 			return nil, fmt.Errorf("%v: %s", server.err, said)
 		case <-ctx.Done():
 			quit(server)
-			return nil, fmt.Errorf("%w: %s", context.Cause(ctx), c.log)
+			return nil, fmt.Errorf("%w: %s", context.Cause(ctx), server.log)
 		case <-poll.C:
 			// Through the socket, which is certainly this server's.
 			if answers(ctx, c.home.dir, port) {
@@ -195,6 +195,11 @@ func (c *Cluster) launch(ctx context.Context, port int) (*child, error) {
 			}
 		}
 	}
+}
+
+func (c *Cluster) spawn(program string, args []string) (*child, error) {
+	log := &tail{next: c.cfg.Log}
+	return spawn(filepath.Join(c.bin.Dir, program), args, c.data, c.owner, c.home.lock, log)
 }
 
 func answers(ctx context.Context, socket string, port int) bool {

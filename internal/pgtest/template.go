@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"sync"
@@ -133,24 +132,11 @@ func migrate(ctx context.Context, url string) error {
 }
 
 func up(ctx context.Context, db *sql.DB, fsys fs.FS, versionTable string) error {
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, fsys, goose.WithTableName(versionTable), goose.WithExcludeNames(blank(fsys)), goose.WithDisableGlobalRegistry(true))
-	if errors.Is(err, goose.ErrNoMigrations) {
-		return nil
-	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, fsys,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
 	}
 	_, err = provider.Up(ctx)
 	return err
-}
-
-func blank(fsys fs.FS) []string {
-	var out []string
-	names, _ := fs.Glob(fsys, "*.sql")
-	for _, n := range names {
-		if b, _ := fs.ReadFile(fsys, n); len(b) == 0 {
-			out = append(out, n)
-		}
-	}
-	return out
 }
