@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -141,15 +139,4 @@ func dialBridge(ctx context.Context, b bridge) (answered bool, err error) {
 		return true, unexpected(res)
 	}
 	return true, nil
-}
-
-// printable keeps what a peer sent from spoiling the statement that stores it: PostgreSQL's
-// text takes neither broken UTF-8 nor NUL.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // A trade is one as either side has it, in a form in which equal trades are equal strings.
@@ -146,15 +145,15 @@ func (s *statement) add(line int, row []string, err error) {
 	if s.Bad++; s.Bad <= 5 {
 		s.BadRows = append(s.BadRows, why)
 	}
-	if id := printable(t.ID); id != "" && id == t.ID {
-		s.Unreadable[id] = printable(why)
+	if isName(t.ID) {
+		s.Unreadable[t.ID] = printable(why)
 	}
 }
 
 // check returns the quantity and the price in their one form, or what is wrong with the row.
 func (t trade) check(quantity, price string) (q, p string, err error) {
 	for _, text := range []string{t.ID, t.Symbol} {
-		if text == "" || text != printable(text) || !utf8.ValidString(text) {
+		if !isName(text) {
 			return "", "", fmt.Errorf("%.40q is no trade id or symbol", text)
 		}
 	}

@@ -159,7 +159,7 @@ func parseSymbols(body []byte) (listed []symbol, bad []error, err error) {
 }
 
 func (s *symbol) check() error {
-	if s.Symbol == "" || s.Symbol != printable(s.Symbol) {
+	if !isName(s.Symbol) {
 		return fmt.Errorf("%.40q is no symbol", s.Symbol)
 	}
 	s.Name = printable(s.Name)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 var decimalForm = regexp.MustCompile(`^-?[0-9]{1,24}(\.[0-9]{1,12})?$`)
@@ -28,3 +29,17 @@ func decimal(s string) (string, error) {
 	}
 	return digits, nil
 }
+
+// printable keeps what a peer sent from spoiling the statement that stores it: PostgreSQL's
+// text takes neither broken UTF-8 nor NUL.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// isName reports whether s can be a key: a longer one would not fit into an index.
+func isName(s string) bool { return s != "" && len(s) <= 200 && s == printable(s) }
