@@ -1,0 +1,156 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"rota/internal/registry"
+)
+
+// Window is how many of a lease's newest runs are looked at for its last run and last success.
+// Without a bound the snapshot would be slowest when every job fails, which is when it is needed.
+const Window = 20
+
+// The walks backward over runs stop at the first row that they are looking for; as a rule that is
+// the first row of all.
+const leasesSQL = `
+SELECT l.job_name, l.owner, l.epoch, l.expires_at, l.acquired_at,
+       p.last_tick, p.schedule,
+       r.tick, r.attempt, r.epoch, r.owner, r.started_at, r.ended_at, r.outcome, r.error,
+       CASE WHEN r.outcome = 'success' THEN r.ended_at ELSE s.ended_at END,
+       t.epoch, t.owner, t.ended_at, t.end_reason
+  FROM leadership l
+  LEFT JOIN progress p ON p.lease = l.job_name
+  LEFT JOIN LATERAL (
+       SELECT n.* FROM (
+              SELECT tick, attempt, epoch, owner, started_at, ended_at, outcome, left(error, 1000) AS error
+                FROM runs WHERE lease = l.job_name
+               ORDER BY tick DESC, attempt DESC LIMIT $1) n
+        WHERE n.outcome IS NULL OR n.outcome NOT IN ('skipped', 'missed')
+        LIMIT 1) r ON true
+  LEFT JOIN LATERAL (
+       SELECT n.ended_at FROM (
+              SELECT ended_at, outcome
+                FROM runs WHERE lease = l.job_name AND r.outcome IS DISTINCT FROM 'success'
+               ORDER BY tick DESC, attempt DESC LIMIT $1) n
+        WHERE n.outcome = 'success'
+        LIMIT 1) s ON true
+  LEFT JOIN LATERAL (
+       SELECT epoch, owner, ended_at, end_reason
+         FROM terms WHERE job_name = l.job_name AND ended_at IS NOT NULL
+        ORDER BY epoch DESC LIMIT 1) t ON true
+ ORDER BY l.job_name COLLATE "C"`
+
+const refusedSQL = `SELECT lease, sum(refused) FROM runs WHERE refused > 0 GROUP BY lease`
+
+// leaseRow is a row of leasesSQL.
+type leaseRow struct {
+	Lease
+	held     time.Time // as expires_at, but ordered rightly even where it is infinite
+	lastTick time.Time
+	schedule string
+}
+
+func scanLease(row pgx.CollectableRow) (leaseRow, error) {
+	var (
+		l                                  leaseRow
+		expires, acquired, lastTick, tick  pgtype.Timestamptz
+		started, runEnded, success, ended  pgtype.Timestamptz
+		schedule, runOwner, outcome, fault *string
+		attempt                            *int
+		runEpoch, termEpoch                *int64
+		termOwner, reason                  *string
+	)
+	err := row.Scan(&l.Name, &l.Owner, &l.Epoch, &expires, &acquired, &lastTick, &schedule,
+		&tick, &attempt, &runEpoch, &runOwner, &started, &runEnded, &outcome, &fault,
+		&success, &termEpoch, &termOwner, &ended, &reason)
+	if err != nil {
+		return l, err
+	}
+	l.Job, l.Registered = l.Name, true
+	l.ExpiresAt, l.AcquiredAt, l.held = instant(expires), instant(acquired), ordered(expires)
+	l.lastTick, l.schedule, l.LastSuccess = instant(lastTick), value(schedule), instant(success)
+	if attempt != nil {
+		l.Last = &Run{Tick: instant(tick), Attempt: *attempt, Epoch: value(runEpoch), Owner: value(runOwner),
+			StartedAt: instant(started), EndedAt: instant(runEnded), Outcome: value(outcome), Error: value(fault)}
+	}
+	if termEpoch != nil {
+		l.LastEnd = &Term{Epoch: *termEpoch, Owner: value(termOwner), EndedAt: instant(ended), Reason: value(reason)}
+	}
+	return l, nil
+}
+
+type refusedRow struct {
+	lease string
+	n     int64
+}
+
+func scanRefused(row pgx.CollectableRow) (r refusedRow, err error) {
+	err = row.Scan(&r.lease, &r.n)
+	return r, err
+}
+
+// describe puts the leases' rows and the jobs compiled into this binary together, by name.
+func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, jobs []registry.Job) []Lease {
+	late := make(map[string]int64, len(refused))
+	for _, r := range refused {
+		late[r.lease] = r.n
+	}
+	known := make(map[string]*registry.Job, len(jobs))
+	for i := range jobs {
+		known[jobs[i].Name] = &jobs[i]
+	}
+	leases := make([]Lease, 0, max(len(rows), len(jobs)))
+	for _, row := range rows {
+		l := row.Lease
+		l.Refused = late[l.Name]
+		judge(&l, asOf, row.held)
+		l.plan(known[l.Job], asOf, row)
+		leases = append(leases, l)
+		delete(known, l.Job)
+	}
+	for name, job := range known {
+		l := Lease{Name: name, Job: name, State: Never}
+		l.plan(job, asOf, leaseRow{})
+		leases = append(leases, l)
+	}
+	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Compare(a.Name, b.Name) })
+	return leases
+}
+
+// judge says what the row means at asOf.
+func judge(l *Lease, asOf, expires time.Time) {
+	switch {
+	case expires.After(asOf):
+		l.State, l.Left = Held, expires.Sub(asOf)
+	case l.Epoch == 0:
+		l.State, l.ExpiresAt, l.AcquiredAt = Never, time.Time{}, time.Time{}
+	default:
+		l.State = Free
+		if l.LastEnd == nil || l.LastEnd.Epoch < l.Epoch { // history notes an expiry at the next takeover
+			l.LastEnd = &Term{Epoch: l.Epoch, Owner: l.Owner, EndedAt: l.ExpiresAt, Reason: "expired"}
+		}
+	}
+}
+
+// plan adds what the binary knows of the job: when it is due, on the database's clock.
+func (l *Lease) plan(job *registry.Job, asOf time.Time, row leaseRow) {
+	l.Schedule = row.schedule
+	if job == nil {
+		return
+	}
+	l.CompiledIn, l.About, l.Runbook = true, job.About, job.Runbook
+	l.Schedule, l.Words = job.Schedule.String(), job.Schedule.Words()
+	l.NextTick = job.Schedule.Next(asOf)
+	running := l.Last != nil && l.Last.EndedAt.IsZero()
+	if running || row.lastTick.IsZero() || row.schedule != l.Schedule {
+		return
+	}
+	if due := job.Schedule.Next(row.lastTick); !due.IsZero() && !due.After(asOf) {
+		l.DueSince = due
+	}
+}
