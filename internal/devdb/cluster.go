@@ -184,10 +184,9 @@ func (c *Cluster) launch(ctx context.Context, port int) (*child, error) {
 				strings.Contains(said, `"postmaster.pid" already exists`) {
 				return nil, fmt.Errorf("%w: %s", errClash, said)
 			}
-			return nil, fmt.Errorf("%v: %s", server.err, said)
+			return nil, fmt.Errorf("%s: %s", server.cmd.ProcessState, said)
 		case <-ctx.Done():
-			quit(server)
-			return nil, fmt.Errorf("%w: %s", context.Cause(ctx), server.log)
+			return nil, errors.Join(fmt.Errorf("%w: %s", context.Cause(ctx), server.log), quit(server))
 		case <-poll.C:
 			// Through the socket, which is certainly this server's.
 			if answers(ctx, c.home.dir, port) {

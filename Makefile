@@ -1,0 +1,61 @@
+# Everything a developer or CI runs. `make` alone lists it.
+.DEFAULT_GOAL := help
+.PHONY: help run story test prove lint bench fmt build
+SHELL := /bin/sh
+
+# More arguments for the program: make run ARGS='--data ./pg', make test ARGS='-run Lease -v'.
+ARGS ?=
+# The packages that test is for: make test PKG=./internal/lease/
+PKG ?= ./...
+
+# Where git will not answer, in another user's checkout for one, Go would not
+# build; a binary that does not know its commit is better than none.
+VCS := $(shell git status --porcelain >/dev/null 2>&1 || echo -buildvcs=false)
+LINT := bin/golangci-lint
+# Long tests have files of their own; the other packages need not be built for them.
+PROVE = $(sort $(dir $(shell find ./cmd ./internal ./jobs -name '*_prove_test.go')))
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: ## start Postgres, three replicas and the page, and print its address
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	@bin/scheduler dev $(ARGS)
+
+story: ## play the article's story with real processes; exits 0 if every step came out as promised
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	@bin/scheduler dev --story $(ARGS)
+
+test: ## all quick tests, with the race detector, on one private Postgres
+	@scripts/setup test
+	@go build $(VCS) -o bin/with ./internal/pgtest/with
+	bin/with go test -race -shuffle=on -timeout 10m $(ARGS) $(PKG)
+	go -C bench vet ./...
+
+prove: ## the long and the timed tests, one at a time
+	@scripts/setup prove
+	@go build $(VCS) -o bin/with ./internal/pgtest/with
+	bin/with go test -tags prove -p 1 -parallel 1 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
+
+lint: $(LINT) ## the linters, the format of the code, and go.mod
+	go mod tidy -diff
+	$(LINT) run
+	cd bench && ../$(LINT) run --config ../.golangci.yaml
+	$(LINT) fmt --diff
+
+bench: ## measure; prints ratios side by side
+	@scripts/setup run
+	go -C bench run . $(ARGS)
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt
+
+build:
+	@go build $(VCS) -o bin/scheduler ./cmd/scheduler
+
+# The linter is pinned in a module of its own, so that none of what it needs is in ours.
+$(LINT): tools/go.mod tools/go.sum
+	go -C tools build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
