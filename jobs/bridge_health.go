@@ -65,9 +65,6 @@ func bridgeHealth(ctx context.Context, run *registry.Run) error {
 		// The pings failed because this run ended, which says nothing of the bridges.
 		return context.Cause(ctx)
 	}
-	if len(found) == 0 {
-		return nil
-	}
 	return run.Fence.Upsert(ctx, bridgeStatusTable, found)
 }
 
