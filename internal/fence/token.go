@@ -1,10 +1,20 @@
 package fence
 
-import "errors"
+import (
+	"errors"
+	"strconv"
+)
 
 // ErrFenced says that the term is over: nothing was written, and nothing will be.
 // A job returns it; trying again cannot help.
+//
+// An error that is ErrUnknown as well is the one exception: the term ended while the write was
+// under way, so that it may have taken effect, before the takeover.
 var ErrFenced = errors.New("fenced: this term of leadership is over")
+
+// ErrUnknown says that the answer was lost: the write took effect as a whole, or not at all.
+// An upsert may simply be made again.
+var ErrUnknown = errors.New("the answer was lost, so that it is unknown whether the write took effect")
 
 // Refusal is the SQLSTATE with which the database refuses a write of a term that has passed.
 const Refusal = "RF001"
@@ -16,10 +26,7 @@ type Token struct {
 	Epoch int64  // greater than that of every earlier term of the lease
 }
 
-// A Table is a protected table: one with an epoch column, which a job writes through the fence.
-// One value serves both registry.Job.Protects and Writer.Upsert.
-type Table struct {
-	Name  string   // may be qualified by a schema
-	Key   []string // the columns of the unique key that an upsert meets
-	Stamp string   // optional: a column that every write sets to clock_timestamp()
+// params are the token's values as a statement's first three parameters in text form.
+func (t Token) params() [][]byte {
+	return [][]byte{[]byte(t.Lease), []byte(t.Owner), strconv.AppendInt(nil, t.Epoch, 10)}
 }

@@ -1,0 +1,240 @@
+package fence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Upsert writes a struct, or a slice of structs or of pointers to them, by their db tags: all rows
+// or none, in one statement, which is refused if the term is over or a row has a higher epoch.
+//
+// Every exported field needs a tag; db:"-" leaves it out. The fence itself sets the columns epoch
+// and t.Stamp, so that fields for them, which a struct may have for reading, are passed over. Two
+// rows with one key, a NULL in a key and a table that is not among the writer's are errors. An
+// empty slice writes nothing and asks the database nothing, but is refused too once the term is
+// known to be over.
+//
+// It waits at most half a second for a row that another transaction holds. A refusal is ErrFenced;
+// an error that leaves the outcome open is ErrUnknown; after any other nothing was written.
+func (w *Writer) Upsert(ctx context.Context, t Table, rows any) error {
+	if err := w.upsert(ctx, t, rows); err != nil {
+		return fmt.Errorf("upsert %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func (w *Writer) upsert(ctx context.Context, t Table, rows any) error {
+	if err := w.over(); err != nil {
+		return err
+	}
+	if err := w.mayWrite(t); err != nil {
+		return err
+	}
+	values, typ, err := structs(rows)
+	if err != nil || len(values) == 0 {
+		return err
+	}
+	ctx, stop := w.bound(ctx)
+	defer stop()
+	conn, err := w.db.Acquire(ctx)
+	if err != nil {
+		return w.judge(fmt.Errorf("nothing was written: %w", err), false)
+	}
+	defer conn.Release()
+	err, sent := w.upsertOn(ctx, conn.Conn(), t, values, typ)
+	return w.judge(err, sent)
+}
+
+// upsertOn sends the statement, and sends it once more where the table has changed its columns
+// since they were looked up. It says whether an error came from the statement itself.
+func (w *Writer) upsertOn(ctx context.Context, conn *pgx.Conn, t Table, values []reflect.Value, typ reflect.Type) (err error, sent bool) {
+	s, cached := w.statement(t.Name, typ)
+	if cached {
+		err, sent = w.send(ctx, conn, s, values)
+		if !outdated(err) {
+			return err, sent
+		}
+	}
+	s, lookup := prepare(ctx, conn, t, typ)
+	if lookup != nil {
+		return errors.Join(err, lookup), false
+	}
+	if err, sent = w.send(ctx, conn, s, values); err == nil {
+		w.keep(t.Name, typ, s)
+	}
+	return err, sent
+}
+
+// outdated says whether a statement failed as it does when its table has been altered: class 42
+// and a cached plan that no longer fits. Nothing was written then.
+func outdated(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "42") || pg.Code == "0A000")
+}
+
+func (w *Writer) send(ctx context.Context, conn *pgx.Conn, s *statement, values []reflect.Value) (err error, sent bool) {
+	args, err := s.args(conn.TypeMap(), w.token, values)
+	if err != nil {
+		return err, false
+	}
+	_, err = conn.Exec(ctx, s.sql, args...)
+	return err, true
+}
+
+// A statement is the upsert of one type of struct into one table.
+type statement struct {
+	sql    string
+	fields []field
+	oids   []uint32
+	key    []int // positions in fields
+}
+
+// upsertSQL's order of events: the guard locks the lease row, which happens before any row is
+// written because the first row of unnest waits for its answer; then come the rows, each compared
+// with the version that is the latest at that moment.
+//
+// The guard's lock_timeout holds for this statement, its own lock included: a term that is over
+// must not keep the lease row while it waits for somebody's row.
+const upsertSQL = `
+WITH guard AS MATERIALIZED (
+    SELECT set_config('lock_timeout', '500ms', true) FROM leadership
+     WHERE job_name = $1::text AND owner = $2::text AND epoch = $3::bigint AND expires_at > clock_timestamp()
+       FOR KEY SHARE)
+INSERT INTO %[1]s AS t (%[2]s)
+SELECT %[3]s FROM unnest(%[4]s) AS r (%[5]s)
+ WHERE CASE WHEN EXISTS (SELECT FROM guard) THEN true
+            ELSE rota_refuse('its lease has passed on or has expired') END
+ON CONFLICT (%[6]s) DO UPDATE SET %[7]s
+ WHERE CASE WHEN t.epoch <= EXCLUDED.epoch THEN true
+            ELSE rota_refuse('a row was written or raised under a higher epoch') END`
+
+// prepare makes the statement by the catalog's word on the table.
+//
+// Every value travels as text and is cast to its column's type in the statement: that works for
+// every type, arrays, enums and domains included, and in every one of pgx's exec modes.
+func prepare(ctx context.Context, conn *pgx.Conn, t Table, typ reflect.Type) (*statement, error) {
+	fields, err := fieldsOf(typ)
+	if err != nil {
+		return nil, err
+	}
+	columns, err := t.columns(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	fields = slices.DeleteFunc(fields, func(f field) bool { return t.setByFence(f.column) })
+	s := &statement{fields: fields}
+	var into, values, params, names, set []string
+	for i, f := range fields {
+		c, ok := columns[f.column]
+		if !ok {
+			return nil, fmt.Errorf("it has no column %s", f.column)
+		}
+		name := quoted(f.column)
+		s.oids = append(s.oids, c.oid)
+		into = append(into, name)
+		values = append(values, fmt.Sprintf("r.v%d::%s", i, c.sql))
+		params = append(params, fmt.Sprintf("$%d::text[]", i+4))
+		names = append(names, fmt.Sprintf("v%d", i))
+		if !slices.Contains(t.Key, f.column) {
+			set = append(set, fmt.Sprintf("%s = EXCLUDED.%s", name, name))
+		}
+	}
+	if s.key, err = t.keyIn(fields); err != nil {
+		return nil, err
+	}
+	into, values = append(into, epochColumn), append(values, "$3::bigint")
+	set = append(set, "epoch = EXCLUDED.epoch")
+	if t.Stamp != "" {
+		name := quoted(t.Stamp)
+		into, values = append(into, name), append(values, "clock_timestamp()")
+		set = append(set, fmt.Sprintf("%s = EXCLUDED.%s", name, name))
+	}
+	var key []string
+	for _, k := range t.Key {
+		key = append(key, quoted(k))
+	}
+	s.sql = fmt.Sprintf(upsertSQL, t.ident(), list(into), list(values), list(params), list(names), list(key), list(set))
+	return s, nil
+}
+
+func list(items []string) string { return strings.Join(items, ", ") }
+
+// keyIn finds the key's columns among the fields.
+func (t Table) keyIn(fields []field) ([]int, error) {
+	if len(t.Key) == 0 {
+		return nil, errors.New("its fence.Table names no key columns")
+	}
+	var key []int
+	for _, k := range t.Key {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.column == k })
+		if i < 0 {
+			return nil, fmt.Errorf("no field is tagged as its key column %s", k)
+		}
+		key = append(key, i)
+	}
+	return key, nil
+}
+
+// args are the statement's parameters: the token, and an array for each column.
+//
+// The rows are put in the order of their keys, so that two upserts that meet the same rows do not
+// deadlock.
+func (s *statement) args(m *pgtype.Map, t Token, values []reflect.Value) ([]any, error) {
+	rows := make([][]*string, len(values))
+	for i, v := range values {
+		row := make([]*string, len(s.fields))
+		for j, f := range s.fields {
+			var err error
+			if row[j], err = text(m, s.oids[j], v, f); err != nil {
+				return nil, fmt.Errorf("row %d: %w", i, err)
+			}
+		}
+		for _, k := range s.key {
+			if row[k] == nil {
+				return nil, fmt.Errorf("row %d: its key column %s is NULL", i, s.fields[k].column)
+			}
+		}
+		rows[i] = row
+	}
+	slices.SortFunc(rows, s.compareKeys)
+	for i := 1; i < len(rows); i++ {
+		if s.compareKeys(rows[i-1], rows[i]) == 0 {
+			return nil, fmt.Errorf("two rows have the key %s", s.keyText(rows[i]))
+		}
+	}
+	args := []any{t.Lease, t.Owner, t.Epoch}
+	for j := range s.fields {
+		column := make([]*string, len(rows))
+		for i, row := range rows {
+			column[i] = row[j]
+		}
+		args = append(args, column)
+	}
+	return args, nil
+}
+
+func (s *statement) compareKeys(a, b []*string) int {
+	for _, k := range s.key {
+		if c := cmp.Compare(*a[k], *b[k]); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *statement) keyText(row []*string) string {
+	var parts []string
+	for _, k := range s.key {
+		parts = append(parts, fmt.Sprintf("%s=%s", s.fields[k].column, *row[k]))
+	}
+	return strings.Join(parts, " ")
+}
