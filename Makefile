@@ -30,13 +30,13 @@ story: ## play the article's story with real processes; exits 0 if every step ca
 
 test: ## all quick tests, with the race detector, on one private Postgres
 	@scripts/setup test
-	@go build $(VCS) -o bin/with ./internal/pgtest/with
+	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
 	bin/with go test -race -shuffle=on -timeout 10m $(ARGS) $(PKG)
 	go -C bench vet ./...
 
 prove: ## the long and the timed tests, one at a time
 	@scripts/setup prove
-	@go build $(VCS) -o bin/with ./internal/pgtest/with
+	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
 	bin/with go test -tags prove -p 1 -parallel 1 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
 
 lint: $(LINT) ## the linters, the format of the code, and go.mod
