@@ -83,7 +83,7 @@ func pingBridges(ctx context.Context, bridges []bridge, args bridgeHealthArgs) [
 			return nil
 		})
 	}
-	pings.Wait()
+	_ = pings.Wait() // no ping fails
 	return found
 }
 

@@ -47,7 +47,7 @@ func startSamples(ctx context.Context) (*samples, error) {
 	}
 	bridge, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		web.Close()
+		_ = web.Close()
 		return nil, fmt.Errorf("serve samples: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -63,12 +63,12 @@ func startSamples(ctx context.Context) (*samples, error) {
 		// Ends the streams and the answers held back, which nothing else would.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	s.serving.Go(func() { s.server.Serve(web) })
+	s.serving.Go(func() { _ = s.server.Serve(web) })
 	s.serving.Go(s.acceptTCP)
 	s.serving.Go(func() {
 		<-ctx.Done()
-		s.bridge.Close()
-		s.server.Close()
+		_ = s.bridge.Close()
+		_ = s.server.Close()
 	})
 	return s, nil
 }
@@ -148,14 +148,14 @@ func (s *samples) acceptTCP() {
 			return
 		}
 		if err == nil {
-			conn.Close()
+			_ = conn.Close()
 		}
 	}
 }
 
 func (s *samples) serveStatement(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Write(sampleStatement(r.FormValue("account"), s.day))
+	_, _ = w.Write(sampleStatement(r.FormValue("account"), s.day))
 }
 
 // serveSymbols answers 304 to whoever has the list already; a list stays the same for a while.

@@ -62,8 +62,8 @@ func TestHeldBridgeAnswersOnlyOnceItIsReleased(t *testing.T) {
 		}
 	}
 	select {
-	case <-answered:
-		t.Error("the bridge answered while it was held")
+	case err := <-answered:
+		t.Errorf("the bridge answered while it was held (%v)", err)
 	default:
 	}
 	release()
@@ -81,7 +81,7 @@ func TestClosedSamplesLeaveNoAnswerUnderWay(t *testing.T) {
 	for _, path := range []string{"/bridges/" + storyBridge, "/quotes"} {
 		go func() {
 			if res, err := http.Get(s.base + path); err == nil {
-				io.Copy(io.Discard, res.Body)
+				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 			}
 			ended <- struct{}{}
