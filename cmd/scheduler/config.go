@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"rota/internal/lease"
+)
+
+// Config is everything that can be set. Each field has a flag, and the environment variable
+// ROTA_<FLAG> for it; flags win. The database is the exception: it is named by DATABASE_URL, or by
+// the PG* variables that psql reads.
+type Config struct {
+	DatabaseURL string // empty: the PG* variables
+
+	Listen      string        // host:port of the page, the API, the probes and the metrics
+	Lease       time.Duration // how long a lease runs from each renewal
+	Renew       time.Duration // the time between renewals, at most a third of Lease
+	Drain       time.Duration // how long runs may take to finish at shutdown before they are cancelled
+	Grace       time.Duration // how long a cancelled run may take to return before it is left behind
+	Migrate     string        // auto, check or off: what is done about the schema at start
+	Log         string        // text or json
+	Name        string        // of the host or pod, the first part of the owner id
+	Environment string        // shown on the page, so that nobody takes one installation for another
+}
+
+// Defaults are the settings of a replica that was told nothing. Drain and Grace together stay below
+// the 30 s after which Kubernetes kills a pod.
+func Defaults() Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return Config{
+		Listen: "127.0.0.1:8080",
+		Lease:  15 * time.Second, Renew: 5 * time.Second,
+		Drain: 25 * time.Second, Grace: 4 * time.Second,
+		Migrate: migrateAuto, Log: "text", Name: host,
+	}
+}
+
+// databaseFlag names the database on every command that needs one.
+func databaseFlag(flags *pflag.FlagSet, cfg *Config) {
+	flags.StringVar(&cfg.DatabaseURL, "database-url", cfg.DatabaseURL,
+		"PostgreSQL `URL`; DATABASE_URL and the PG* variables keep a password out of the list of processes")
+}
+
+// serveFlags are those of a replica, which check takes too.
+func serveFlags(flags *pflag.FlagSet, cfg *Config) {
+	databaseFlag(flags, cfg)
+	listenFlag(flags, cfg)
+	flags.DurationVar(&cfg.Lease, "lease", cfg.Lease, "how long a lease runs from each renewal")
+	flags.DurationVar(&cfg.Renew, "renew", cfg.Renew, "time between renewals, at most a third of the lease")
+	flags.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long runs may take to finish at shutdown before they are cancelled")
+	flags.DurationVar(&cfg.Grace, "grace", cfg.Grace, "how long a cancelled run may take to return before it is left behind")
+	flags.StringVar(&cfg.Migrate, "migrate", cfg.Migrate, "the schema at start: auto brings it up to date, check refuses an older one, off does not look")
+	flags.StringVar(&cfg.Log, "log", cfg.Log, "form of the log on stderr: text or json")
+	flags.StringVar(&cfg.Name, "name", cfg.Name, "name of the host or pod, the first part of the owner id")
+	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
+}
+
+func listenFlag(flags *pflag.FlagSet, cfg *Config) {
+	flags.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` of the page, the API, the probes and the metrics")
+}
+
+// flagOnly marks a flag that no variable sets.
+const flagOnly = "flag-only"
+
+// fromEnvironment sets every flag that was not given from its variable.
+func fromEnvironment(cmd *cobra.Command, env []string) error {
+	var errs []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name := variable(f.Name)
+		value, ok := lookup(env, name)
+		_, hidden := f.Annotations[flagOnly]
+		if f.Changed || !ok || value == "" || hidden || f.Name == "help" {
+			return
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			if f.Name == "database-url" {
+				err = errors.New("not a valid URL") // which may hold a password
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func variable(flag string) string {
+	if flag == "database-url" {
+		return "DATABASE_URL"
+	}
+	return "ROTA_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+func lookup(env []string, name string) (string, bool) {
+	for _, pair := range slices.Backward(env) {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// Validate says all that is wrong with the settings of a replica, each in a line of its own.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if err := (lease.Config{Owner: "set later", Lease: c.Lease, Renew: c.Renew}).Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Drain < 0 {
+		refuse("drain %v: it must not be negative (25s is usual; 0 cancels runs at once)", c.Drain)
+	}
+	if c.Grace <= 0 {
+		refuse("grace %v: it must be positive (4s is usual)", c.Grace)
+	}
+	if !slices.Contains([]string{migrateAuto, migrateCheck, migrateOff}, c.Migrate) {
+		refuse("migrate %q: it must be auto, check or off", c.Migrate)
+	}
+	if c.Log != "text" && c.Log != "json" {
+		refuse("log %q: it must be text or json", c.Log)
+	}
+	if c.Name == "" {
+		refuse("name is empty: give the host's or pod's")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		refuse("listen %q: it must be host:port, as in 127.0.0.1:8080", c.Listen)
+	}
+	if err := c.validateDatabase(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// validateDatabase looks at the form alone, and never quotes what may hold a password.
+func (c Config) validateDatabase() error {
+	if c.DatabaseURL == "" {
+		return nil
+	}
+	if _, err := poolConfig(c.DatabaseURL); err != nil {
+		return err
+	}
+	return nil
+}
+
+// masked is the database's address without its password.
+func (c Config) masked() string {
+	if c.DatabaseURL == "" {
+		return "the PG* variables"
+	}
+	u, err := url.Parse(c.DatabaseURL)
+	if err != nil || u.Host == "" {
+		return "DATABASE_URL"
+	}
+	// Passwords can stand among the parameters too.
+	u.RawQuery, u.Fragment = "", ""
+	return u.Redacted()
+}
+
+func (c Config) logger(w io.Writer) *slog.Logger {
+	if c.Log == "json" {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}

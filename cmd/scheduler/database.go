@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// startPatience is how long an unreachable database is retried at start.
+	startPatience = 10 * time.Second
+	// oldest is the first PostgreSQL version that will do, as server_version_num.
+	oldest = 150000
+)
+
+// poolConfig parses the address of the database; empty stands for the PG* variables. The error
+// never quotes a password.
+func poolConfig(address string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		var parse *pgconn.ParseConfigError
+		if errors.As(err, &parse) {
+			if parse.ConnString = ""; parse.Unwrap() != nil {
+				return nil, fmt.Errorf("the database's address cannot be read (postgres://user@host:5432/database is its form): %w", parse.Unwrap())
+			}
+		}
+		return nil, errors.New("the database's address cannot be read (postgres://user@host:5432/database is its form)")
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	return cfg, nil
+}
+
+// openPool makes a pool of at most n connections, and connects none. The application's name is all
+// that it sets, for a pooler in between may refuse anything else.
+func openPool(ctx context.Context, address, appName string, n int32) (*pgxpool.Pool, error) {
+	cfg, err := poolConfig(address)
+	if err != nil {
+		return nil, coded(exitUsage, err)
+	}
+	cfg.ConnConfig.RuntimeParams["application_name"] = appName
+	cfg.MaxConns, cfg.MinConns = n, 0
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a pool of connections: %w", err)
+	}
+	return pool, nil
+}
+
+// pools are the connections of a replica. Each kind of traffic has its own, so that jobs that
+// exhaust theirs delay no renewal, no tick and no page.
+type pools struct {
+	lease  *pgxpool.Pool // renewals, and nothing that could hold them up
+	engine *pgxpool.Pool // claims, records, and the raising of epochs
+	work   *pgxpool.Pool // what jobs read and write
+	page   *pgxpool.Pool // the page, the API and the probes
+}
+
+func openPools(ctx context.Context, address, appName string) (*pools, error) {
+	var p pools
+	for _, each := range []struct {
+		pool  **pgxpool.Pool
+		conns int32
+	}{{&p.lease, 6}, {&p.engine, 6}, {&p.work, 12}, {&p.page, 2}} {
+		var err error
+		if *each.pool, err = openPool(ctx, address, appName, each.conns); err != nil {
+			p.close()
+			return nil, err
+		}
+	}
+	return &p, nil
+}
+
+func (p *pools) close() {
+	for _, pool := range []*pgxpool.Pool{p.page, p.work, p.engine, p.lease} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// awaitDatabase returns once the database answers and is one that will do; one that cannot be
+// reached is retried for a while.
+func awaitDatabase(ctx context.Context, address string, patience time.Duration, log *slog.Logger) error {
+	cfg, err := poolConfig(address)
+	if err != nil {
+		return coded(exitUsage, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+		if err == nil {
+			defer conn.Close(context.WithoutCancel(ctx))
+			return suitable(ctx, conn)
+		}
+		if isAuthentication(err) {
+			return fmt.Errorf("the database refuses us: %w", err)
+		}
+		log.Debug("database not reached, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the database was not reached within %v: %w", patience, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func isAuthentication(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "28")
+}
+
+const suitableSQL = `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+	pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool, coalesce(current_schema(), '')`
+
+// suitable refuses, by name, a server that is too old, one that cannot be written, and a search
+// path that leads nowhere.
+func suitable(ctx context.Context, conn *pgx.Conn) error {
+	var (
+		version, schema    string
+		number             int
+		standby, forbidden bool
+	)
+	if err := conn.QueryRow(ctx, suitableSQL).Scan(&version, &number, &standby, &forbidden, &schema); err != nil {
+		return fmt.Errorf("ask the database what it is: %w", err)
+	}
+	switch {
+	case number < oldest:
+		return fmt.Errorf("the database is PostgreSQL %s: 15 or newer is needed", version)
+	case standby:
+		return errors.New("the database is a standby and read-only: name the primary (target_session_attrs=read-write finds it among several hosts)")
+	case forbidden:
+		return errors.New("the database is read-only for this user: default_transaction_read_only is on")
+	case schema == "":
+		return errors.New("the search_path leads to no schema: create one for this user, or set the role's search_path")
+	}
+	return nil
+}
+
+const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ') || ')' FROM
+	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
+		('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
+		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
+		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE')) AS needed (t, r)
+	WHERE to_regclass(t) IS NULL OR NOT has_table_privilege(to_regclass(t), r) GROUP BY t ORDER BY t`
+
+// checkRights names every table that the user may not use as a replica must.
+func checkRights(ctx context.Context, db *pgxpool.Pool) error {
+	rows, err := db.Query(ctx, missingRightsSQL)
+	if err != nil {
+		return fmt.Errorf("look at the user's rights: %w", err)
+	}
+	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look at the user's rights: %w", err)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the database user lacks rights: %s", strings.Join(missing, "; "))
+	}
+	return nil
+}

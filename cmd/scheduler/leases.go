@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"rota/internal/registry"
+	"rota/internal/status"
+)
+
+func leasesCommand(env []string) *cobra.Command {
+	cfg := Defaults()
+	cmd := group("leases", "Who leads what", leasesListCommand(env, &cfg))
+	databaseFlag(cmd.PersistentFlags(), &cfg)
+	return cmd
+}
+
+func leasesListCommand(env []string, cfg *Config) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the leases, as the database's rows and clock have them",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			snap, err := readStatus(cmd.Context(), *cfg, env)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), leasesJSON(snap))
+			}
+			return printLeases(cmd.OutOrStdout(), snap)
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// reachable refuses a command that needs a database and has not been told of one, or of one that
+// does not answer.
+func reachable(ctx context.Context, cfg Config, env []string) error {
+	if err := errors.Join(requireDatabase(cfg, env), cfg.validateDatabase()); err != nil {
+		return coded(exitUsage, err)
+	}
+	return awaitDatabase(ctx, cfg.DatabaseURL, 5*time.Second, cfg.logger(io.Discard))
+}
+
+// requireDatabase refuses to guess: libpq's own default, a socket and the user's name, would hide
+// that a setting has been forgotten.
+func requireDatabase(cfg Config, env []string) error {
+	if cfg.DatabaseURL != "" {
+		return nil
+	}
+	for _, name := range []string{"PGHOST", "PGSERVICE", "PGDATABASE", "PGUSER", "PGPORT"} {
+		if _, ok := lookup(env, name); ok {
+			return nil
+		}
+	}
+	return errors.New("no database is named: set DATABASE_URL or the PG* variables (`scheduler dev` needs neither)")
+}
+
+func readStatus(ctx context.Context, cfg Config, env []string) (status.Snapshot, error) {
+	if err := reachable(ctx, cfg, env); err != nil {
+		return status.Snapshot{}, err
+	}
+	jobs, err := registry.Jobs()
+	if err != nil {
+		return status.Snapshot{}, coded(exitUsage, err)
+	}
+	db, err := openPool(ctx, cfg.DatabaseURL, "rota cli", 1)
+	if err != nil {
+		return status.Snapshot{}, err
+	}
+	defer db.Close()
+	return status.New(db, jobs).Snapshot(ctx)
+}
+
+// leaseRow is a lease in the form of GET /api/v1/leases.
+type leaseRow struct {
+	Name       string       `json:"name"`
+	Job        string       `json:"job"`
+	Shard      *int         `json:"shard"` // null: the job has one lease
+	Owner      string       `json:"owner"`
+	Epoch      int64        `json:"epoch"`
+	ExpiresAt  *time.Time   `json:"expires_at"`
+	AcquiredAt *time.Time   `json:"acquired_at"`
+	State      status.State `json:"state"`
+}
+
+func leasesJSON(snap status.Snapshot) any {
+	some := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	rows := make([]leaseRow, 0, len(snap.Leases))
+	for _, l := range snap.Leases {
+		rows = append(rows, leaseRow{
+			Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
+			ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State,
+		})
+	}
+	return struct {
+		AsOf   time.Time  `json:"as_of"`
+		Leases []leaseRow `json:"leases"`
+	}{snap.AsOf, rows}
+}
+
+func printLeases(out io.Writer, snap status.Snapshot) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "LEASE\tSTATE\tOWNER\tEPOCH\tLEFT\tSINCE")
+	for _, l := range snap.Leases {
+		owner, left, since := "-", "-", stamp(l.AcquiredAt)
+		if l.Owner != "" && l.State != status.Never {
+			owner = l.Owner
+		}
+		if l.State == status.Held {
+			left = l.Left.Round(100 * time.Millisecond).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", l.Name, l.State, owner, l.Epoch, left, since)
+	}
+	fmt.Fprintf(w, "as of %s, by the database's clock\n", stamp(snap.AsOf))
+	return w.Flush()
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"rota/internal/lease"
+	"rota/internal/registry"
+	"rota/internal/scheduler"
+	"rota/internal/status"
+	"rota/internal/web"
+)
+
+func serveCommand(env []string) *cobra.Command {
+	cfg := Defaults()
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run a replica: leads jobs, and serves the page, the API, the probes and the metrics",
+		Long: `Serve runs a replica until SIGINT or SIGTERM. It then takes no new ticks, lets its runs finish (after
+--drain it cancels them), hands its leases over, and exits. A job that has not returned --grace later
+is left behind: its lease runs out by itself, and the exit code is 4. A second signal exits at once.
+
+Every flag can be given as an environment variable too: --lease as ROTA_LEASE, and so on.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			jobs, err := validate(cfg, env)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), cfg, jobs, cmd.ErrOrStderr())
+		},
+	}
+	serveFlags(cmd.Flags(), &cfg)
+	return cmd
+}
+
+// msgServing is logged once the page and the probes are there; dev waits for it.
+const msgServing = "serving"
+
+// validate says at once all that is wrong with the settings and the jobs.
+func validate(cfg Config, env []string) ([]registry.Job, error) {
+	jobs, jobsErr := registry.Jobs()
+	err := errors.Join(cfg.Validate(), requireDatabase(cfg, env), jobsErr)
+	return jobs, coded(exitUsage, err)
+}
+
+// serve wires a replica, in the order in which the data flows, and runs it until ctx ends.
+func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Writer) error {
+	owner := lease.NewOwner(cfg.Name)
+	log := cfg.logger(stderr)
+	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(jobs),
+		"lease", cfg.Lease, "renew", cfg.Renew, "database", cfg.masked())
+
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer listener.Close()
+	if err := awaitDatabase(ctx, cfg.DatabaseURL, startPatience, log); err != nil {
+		return stoppedBefore(ctx, err)
+	}
+	if err := prepareSchema(ctx, cfg.DatabaseURL, cfg.Migrate, log); err != nil {
+		return stoppedBefore(ctx, err)
+	}
+	db, err := openPools(context.WithoutCancel(ctx), cfg.DatabaseURL, lease.AppName(owner))
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	if err := checkRights(ctx, db.page); err != nil {
+		return stoppedBefore(ctx, err)
+	}
+
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	elector, err := lease.New(db.lease, lease.Config{
+		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Log: log, Metrics: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	work, err := scheduler.New(scheduler.Config{
+		Engine: db.engine, Work: db.work, Jobs: jobs, Elector: elector, Owner: owner, Log: log, Metrics: metrics,
+		Drain: cfg.Drain, Grace: cfg.Grace,
+	})
+	if err != nil {
+		return err
+	}
+	probes := newProbes(elector.Beat, cfg.Lease, db.page)
+	site := startSite(listener, web.Handler(web.Config{
+		Status:  status.New(db.page, jobs),
+		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),
+		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
+		Version: buildVersion(), Environment: cfg.Environment, Log: log,
+	}), log)
+	defer site.stop()
+	context.AfterFunc(ctx, probes.drain)
+	log.Info(msgServing, "address", listener.Addr().String(), "owner", owner)
+
+	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
+	return r.run(ctx, jobs)
+}
+
+// stoppedBefore is no error where the start was called off.
+func stoppedBefore(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// A replica leads, until it is told to stop.
+type replica struct {
+	cfg     Config
+	log     *slog.Logger
+	elector *lease.Elector
+	work    *scheduler.Scheduler
+
+	mu      sync.Mutex
+	leading map[string]struct{} // leases whose lead has not returned
+}
+
+// slack is what the last records and releases may take beyond the drain and the grace.
+const slack = time.Second
+
+// run returns once every lease has been handed over, or when the time for that is up.
+func (r *replica) run(ctx context.Context, jobs []registry.Job) error {
+	leases := make([]lease.Lease, 0, len(jobs))
+	for _, j := range jobs {
+		leases = append(leases, lease.Lease{Name: j.Name, Job: j.Name})
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- r.work.Run(ctx) }()
+	go func() { ended <- r.elector.Run(ctx, leases, r.lead) }()
+
+	var late <-chan time.Time
+	stop := ctx.Done()
+	for range 2 {
+		for running := true; running; {
+			select {
+			case err := <-ended:
+				if err != nil {
+					return err
+				}
+				running = false
+			case <-stop:
+				stop = nil
+				late = time.After(r.cfg.Drain + r.cfg.Grace + slack)
+				r.log.Info("draining", "reason", context.Cause(ctx), "drain", r.cfg.Drain, "grace", r.cfg.Grace)
+			case <-late:
+				return r.left()
+			}
+		}
+	}
+	r.log.Info("replica stopped")
+	return nil
+}
+
+func (r *replica) lead(t *lease.Term) {
+	r.mu.Lock()
+	r.leading[t.Token.Lease] = struct{}{}
+	r.mu.Unlock()
+	r.work.Lead(t)
+	r.mu.Lock()
+	delete(r.leading, t.Token.Lease)
+	r.mu.Unlock()
+}
+
+// left says what kept the replica from stopping in good order.
+func (r *replica) left() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.leading) == 0 {
+		return coded(exitLeft, errors.New("the database did not answer in time, leases that it still shows as ours are left to expire"))
+	}
+	return coded(exitLeft, fmt.Errorf("not returned within the drain (%v) and the grace (%v), its lease is left to expire: %s",
+		r.cfg.Drain, r.cfg.Grace, strings.Join(slices.Sorted(maps.Keys(r.leading)), ", ")))
+}
+
+// A site is a running HTTP server.
+type site struct {
+	server *http.Server
+	done   chan struct{}
+}
+
+func startSite(listener net.Listener, handler http.Handler, log *slog.Logger) *site {
+	s := &site{
+		server: &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		},
+		done: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("page and probes are no longer served", "error", err)
+		}
+	}()
+	return s
+}
+
+// stop lets answers under way be written, for a moment.
+func (s *site) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), slack)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close()
+	}
+	<-s.done
+}
