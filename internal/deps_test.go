@@ -60,6 +60,7 @@ var direct = []string{
 	"github.com/prometheus/client_golang", // metrics
 	"github.com/robfig/cron/v3",           // the parser of cron specs
 	"github.com/spf13/cobra",              // commands
+	"github.com/spf13/pflag",              // their flags; cobra brings it along
 	"go.uber.org/goleak",                  // tests: goroutines without an owner
 	"golang.org/x/sync",                   // groups of goroutines
 	"golang.org/x/sys",                    // the clock that runs while a machine sleeps
