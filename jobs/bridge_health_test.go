@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"rota/internal/fence"
+	"rota/internal/jobtest"
 	"rota/internal/pgtest"
 	"rota/internal/registry"
 )
@@ -117,9 +119,51 @@ func TestRunCutShortWritesNoBridgeDown(t *testing.T) {
 		end(cause)
 	}()
 	// It has no fence to write through: trying to would be a panic.
-	err := bridgeHealth(ctx, &registry.Run{DB: db, Log: slog.New(slog.DiscardHandler),
-		Args: bridgeHealthArgs{Timeout: time.Minute, Parallel: 1}})
+	err := bridgeHealth(ctx, &registry.Run{
+		DB: db, Log: slog.New(slog.DiscardHandler),
+		Args: bridgeHealthArgs{Timeout: time.Minute, Parallel: 1},
+	})
 	if !errors.Is(err, cause) {
 		t.Errorf("the run returned %v, want its context's cause", err)
+	}
+}
+
+// P3, P4: the article's own case, a former leader that finds a healthy bridge dead.
+func TestSupersededLeaderMarksNoBridgeDown(t *testing.T) {
+	t.Parallel()
+	var sick atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if sick.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(web.Close)
+	db := pgtest.New(t)
+	mustExec(t, db, `INSERT INTO bridges VALUES ('LP-3', 'http', $1)`, web.URL)
+	leader := jobtest.Lead(t, db, "bridge_health")
+	if err := leader.Do(); err != nil {
+		t.Fatal(err)
+	}
+	const healthSQL = `SELECT concat_ws(' ', bridge_id, health, reason, 'epoch', epoch) FROM bridge_status ORDER BY 1`
+	if got := lines(t, db, healthSQL); got != "LP-3 UP  epoch 1" {
+		t.Fatalf("status is %q", got)
+	}
+
+	successor := leader.Successor()
+	sick.Store(true)
+	mustExec(t, db, `INSERT INTO bridges VALUES ('LP-4', 'http', $1)`, web.URL) // would be a new row
+	before := lines(t, db, `SELECT s::text FROM bridge_status s`)
+	if err := leader.Do(); !errors.Is(err, fence.ErrFenced) {
+		t.Errorf("the superseded leader returned %v, want ErrFenced", err)
+	}
+	if after := lines(t, db, `SELECT s::text FROM bridge_status s`); after != before {
+		t.Errorf("it changed the status from %q to %q", before, after)
+	}
+	if err := successor.Do(); err != nil {
+		t.Fatal(err)
+	}
+	want := "LP-3 DOWN answered 503 Service Unavailable epoch 2\nLP-4 DOWN answered 503 Service Unavailable epoch 2"
+	if got := lines(t, db, healthSQL); got != want {
+		t.Errorf("status is %q, want %q", got, want)
 	}
 }

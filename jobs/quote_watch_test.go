@@ -92,8 +92,10 @@ func TestBrokenStreamIsOpenedAgainUntilTheReplicaDrains(t *testing.T) {
 		<-again
 		close(draining)
 	}()
-	err := quoteWatch(t.Context(), &registry.Run{DB: db, Log: slog.New(slog.DiscardHandler), Draining: draining,
-		Args: quoteWatchArgs{Stale: time.Minute, Retry: time.Millisecond, Reload: time.Hour}})
+	err := quoteWatch(t.Context(), &registry.Run{
+		DB: db, Log: slog.New(slog.DiscardHandler), Draining: draining,
+		Args: quoteWatchArgs{Stale: time.Minute, Retry: time.Millisecond, Reload: time.Hour},
+	})
 	if err != nil {
 		t.Errorf("a run that was asked to end returned %v", err)
 	}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"rota/internal/fence"
+	"rota/internal/jobtest"
+	"rota/internal/pgtest"
 )
 
 const statementHeader = "trade_id,trade_date,symbol,side,quantity,price\n"
@@ -128,5 +133,89 @@ func TestBreaksAreWhatTheTwoSidesDisagreeOn(t *testing.T) {
 	slices.Reverse(engine)
 	if diff := cmp.Diff(got, findBreaks(st, engine)); diff != "" {
 		t.Errorf("in another order the breaks are others: %s", diff)
+	}
+}
+
+func TestBreaksFollowTheStatementAndStayAsTheyAreWithoutAChange(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	csv := filepath.Join(t.TempDir(), "statement.csv")
+	says := func(rows ...string) {
+		t.Helper()
+		if err := os.WriteFile(csv, []byte(statementHeader+strings.Join(rows, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustExec(t, db, `INSERT INTO accounts VALUES ('A-broken', '/no/such/file'), ('B', $1)`, csv)
+	mustExec(t, db, `INSERT INTO trades VALUES
+		('B', 'T1', '2026-03-02', 'SAP', 'buy', 100, 10.500), ('B', 'T2', '2026-03-02', 'SAP', 'buy', 5, 7),
+		('B', 'T3', '2026-03-01', 'SAP', 'buy', 5, 7), ('B', 'T4', '2026-03-01', 'SAP', 'buy', 5, 7)`)
+	mustExec(t, db, `INSERT INTO breaks (account, trade_id, kind, trade_date) VALUES ('B', 'T3', 'price', '2026-03-01')`)
+	leader := jobtest.Lead(t, db, "reconciliation")
+	reconcile := func(want string) (rows string) {
+		t.Helper()
+		err := leader.Do()
+		if err == nil || !strings.Contains(err.Error(), "account A-broken") || strings.Contains(err.Error(), "account B") {
+			t.Fatalf("the run returned %v, want only the broken account's error", err)
+		}
+		got := lines(t, db, `SELECT concat_ws(' ', trade_id, kind, engine, broker) FROM breaks WHERE closed_at IS NULL ORDER BY 1`)
+		if got != want {
+			t.Errorf("open breaks are\n%s\nwant\n%s", got, want)
+		}
+		return lines(t, db, `SELECT b::text || ' written by ' || xmin FROM breaks b ORDER BY 1`)
+	}
+
+	// T3's day is not in the statement: neither is its break closed nor is it missing.
+	says("T1,2026-03-02,SAP,buy,101,10.5", "T4,2026-03-02,SAP,buy,5,7", "T9,2026-03-02,SAP,buy,1,1")
+	const found = `
+T1 quantity 100 101
+T2 missing_at_broker buy 5 SAP at 7 
+T3 price  
+T4 trade_date 2026-03-01 2026-03-02
+T9 missing_at_engine  buy 1 SAP at 1`
+	first := reconcile(found[1:])
+	if again := reconcile(found[1:]); again != first {
+		t.Errorf("a second run made\n%s\nof\n%s", again, first)
+	}
+	const foundSQL = `SELECT found_at::text FROM breaks WHERE trade_id = 'T1'`
+	since := lines(t, db, foundSQL)
+	says("T1,2026-03-02,SAP,buy,102,10.5", "T2,2026-03-02,SAP,buy,5,7")
+	reconcile("T1 quantity 100 102\nT3 price  ")
+	if got := lines(t, db, foundSQL); got != since {
+		t.Errorf("a break that only changed is open since %s, want %s", got, since)
+	}
+	says("T1,2026-03-02,SAP,buy,100,10.5", "T2,2026-03-02,SAP,buy,many,7")
+	reconcile(`T2 unreadable  line 3: quantity: "many" is no decimal number` + "\nT3 price  ")
+	says("T1,2026-03-02,SAP,buy,102,10.5", "T2,2026-03-02,SAP,buy,5,7")
+	reconcile("T1 quantity 100 102\nT3 price  ")
+	if got := lines(t, db, foundSQL); got == since {
+		t.Errorf("a break that was closed in between is open since %s still", got)
+	}
+}
+
+// P3: whatever it has found, breaks opened and closed, is refused as a whole.
+func TestSupersededLeaderOpensAndClosesNoBreak(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	csv := filepath.Join(t.TempDir(), "statement.csv")
+	if err := os.WriteFile(csv, []byte(statementHeader+"T1,2026-03-02,SAP,buy,1,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, `INSERT INTO accounts VALUES ('B', $1)`, csv)
+	mustExec(t, db, `INSERT INTO breaks (account, trade_id, kind, trade_date) VALUES ('B', 'T0', 'price', '2026-03-02')`)
+	leader := jobtest.Lead(t, db, "reconciliation")
+	successor := leader.Successor()
+	before := lines(t, db, `SELECT b::text FROM breaks b`)
+	if err := leader.Do(); !errors.Is(err, fence.ErrFenced) {
+		t.Errorf("the superseded leader returned %v, want ErrFenced", err)
+	}
+	if after := lines(t, db, `SELECT b::text FROM breaks b`); after != before {
+		t.Errorf("it changed the breaks from %q to %q", before, after)
+	}
+	if err := successor.Do(); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(t, db, `SELECT trade_id FROM breaks WHERE closed_at IS NULL AND epoch = 2`); got != "T1" {
+		t.Errorf("its successor left %q open, want T1", got)
 	}
 }
