@@ -1,0 +1,83 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// duration says d in at most two units, never below zero. The page's script says it the same way.
+func duration(d time.Duration) string {
+	s := int64(max(d, 0) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d m %d s", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%d h %d m", s/3600, s/60%60)
+	default:
+		return fmt.Sprintf("%d d %d h", s/86400, s/3600%24)
+	}
+}
+
+// took says how long a run took, more finely where it was short.
+func took(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return "under 1 ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	default:
+		return duration(d)
+	}
+}
+
+// An instant is a time as the page shows it: relative to the snapshot, the whole of it on hover.
+type instant struct {
+	At    time.Time
+	Shape string // ago, in, for or left: how the script keeps Text current
+	Text  string
+}
+
+// ago, in, lasting and left are the shapes; nil for no time.
+func ago(t, asOf time.Time) *instant     { return shape(t, "ago", duration(asOf.Sub(t))+" ago") }
+func in(t, asOf time.Time) *instant      { return shape(t, "in", "in "+duration(t.Sub(asOf))) }
+func lasting(t, asOf time.Time) *instant { return shape(t, "for", duration(asOf.Sub(t))) }
+func left(t, asOf time.Time) *instant    { return shape(t, "left", duration(t.Sub(asOf))) }
+
+func shape(t time.Time, shape, text string) *instant {
+	if t.IsZero() {
+		return nil
+	}
+	return &instant{t, shape, text}
+}
+
+// RFC3339 is the time for machines.
+func (i instant) RFC3339() string { return i.At.UTC().Format(time.RFC3339Nano) }
+
+// Full is the time with its date and its zone.
+func (i instant) Full() string { return full(i.At) }
+
+func full(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// parts are an owner's host and the first digits of its UUID, which are enough to tell replicas
+// apart. Another program's owner may have any form, and stays whole.
+func parts(owner string) (host, process string) {
+	host, id, ok := strings.Cut(owner, "/")
+	if !ok || len(id) != 36 {
+		return clip(owner, 60), ""
+	}
+	return clip(host, 60), id[:8]
+}
+
+// clip cuts s to n characters.
+func clip(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
