@@ -96,6 +96,7 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var last error
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 		if err == nil {
@@ -105,10 +106,15 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 		if isAuthentication(err) {
 			return fmt.Errorf("the database refuses us: %w", err)
 		}
-		log.Debug("database not reached, trying again", "error", err)
+		if last == nil {
+			log.Warn("database not reached, trying again", "for", patience, "error", err)
+		}
+		if last == nil || ctx.Err() == nil { // else it says no more than that the time is up
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the database was not reached within %v: %w", patience, err)
+			return fmt.Errorf("the database was not reached within %v: %w", patience, last)
 		case <-time.After(pause):
 		}
 	}
@@ -119,34 +125,44 @@ func isAuthentication(err error) bool {
 	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "28")
 }
 
-const suitableSQL = `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+// A server is what a replica needs to know of the one it is about to use.
+type server struct {
+	version    string
+	number     int    // server_version_num
+	standby    bool   // it follows another
+	readOnly   bool   // for this user, or in this database
+	schemaName string // empty: the search path leads nowhere
+}
+
+const serverSQL = `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
 	pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool, coalesce(current_schema(), '')`
 
-// suitable refuses, by name, a server that is too old, one that cannot be written, and a search
-// path that leads nowhere.
 func suitable(ctx context.Context, conn *pgx.Conn) error {
-	var (
-		version, schema    string
-		number             int
-		standby, forbidden bool
-	)
-	if err := conn.QueryRow(ctx, suitableSQL).Scan(&version, &number, &standby, &forbidden, &schema); err != nil {
+	var s server
+	err := conn.QueryRow(ctx, serverSQL).Scan(&s.version, &s.number, &s.standby, &s.readOnly, &s.schemaName)
+	if err != nil {
 		return fmt.Errorf("ask the database what it is: %w", err)
 	}
+	return s.fault()
+}
+
+// fault refuses, by name, a server that is too old, one that cannot be written, and a search path
+// that leads nowhere.
+func (s server) fault() error {
 	switch {
-	case number < oldest:
-		return fmt.Errorf("the database is PostgreSQL %s: 15 or newer is needed", version)
-	case standby:
+	case s.number < oldest:
+		return fmt.Errorf("the database is PostgreSQL %s: 15 or newer is needed", s.version)
+	case s.standby:
 		return errors.New("the database is a standby and read-only: name the primary (target_session_attrs=read-write finds it among several hosts)")
-	case forbidden:
-		return errors.New("the database is read-only for this user: default_transaction_read_only is on")
-	case schema == "":
+	case s.readOnly:
+		return errors.New("the database is read-only: default_transaction_read_only is on")
+	case s.schemaName == "":
 		return errors.New("the search_path leads to no schema: create one for this user, or set the role's search_path")
 	}
 	return nil
 }
 
-const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ') || ')' FROM
+const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || ')' FROM
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
 		('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),

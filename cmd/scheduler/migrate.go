@@ -50,8 +50,7 @@ func migrateCommand(env []string) *cobra.Command {
 			if err := reachable(cmd.Context(), cfg, env); err != nil {
 				return err
 			}
-			log := cfg.logger(cmd.ErrOrStderr())
-			return migrateUp(cmd.Context(), cfg.DatabaseURL, log)
+			return prepareSchema(cmd.Context(), cfg.DatabaseURL, migrateAuto, cfg.logger(cmd.ErrOrStderr()))
 		},
 	}, migrateStatusCommand(env, &cfg))
 	databaseFlag(cmd.PersistentFlags(), &cfg)

@@ -15,10 +15,10 @@ import (
 // context has not ended, since whatever is in the network or in a stopped process's memory knows of
 // no end. The process's own watchdog usually comes first; the packet shows what holds if it does not.
 type packet struct {
-	stage  *stage
-	token  fence.Token
-	table  fence.Table
-	ended  error
+	stage *stage
+	token fence.Token
+	table fence.Table
+	ended error
 }
 
 // errAccepted says that the fence let a late write through.

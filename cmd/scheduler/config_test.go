@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// runHere runs a command in this process.
+func runHere(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, talk bytes.Buffer
+	code = run(t.Context(), args, env, strings.NewReader(""), &out, &talk)
+	return out.String(), talk.String(), code
+}
+
+const somewhere = "DATABASE_URL=postgres://rota@127.0.0.1:1/rota"
+
+func TestWrongSettingsAreRefusedInOneLineEach(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		env  []string
+		args []string
+		want []string
+	}{
+		{"short lease", nil, []string{"--lease", "14s"}, []string{"three renewal intervals"}},
+		{"zero lease", nil, []string{"--lease", "0"}, []string{"lease 0s"}},
+		{"negative lease", nil, []string{"--lease", "-15s"}, []string{"lease -15s"}},
+		{"zero renewal", nil, []string{"--renew", "0"}, []string{"renewal interval 0s"}},
+		{"negative renewal", nil, []string{"--renew", "-1s"}, []string{"renewal interval -1s"}},
+		{"negative drain", nil, []string{"--drain", "-1s"}, []string{"drain -1s"}},
+		{"zero grace", nil, []string{"--grace", "0"}, []string{"grace 0s"}},
+		{"no duration", nil, []string{"--lease", "soon"}, []string{`"soon"`}},
+		{"no duration in a variable", []string{"ROTA_LEASE=soon"}, nil, []string{"ROTA_LEASE"}},
+		{"two variables", []string{"ROTA_LEASE=x", "ROTA_RENEW=y"}, nil, []string{"ROTA_LEASE", "ROTA_RENEW"}},
+		{"migrate", nil, []string{"--migrate", "maybe"}, []string{`migrate "maybe"`}},
+		{"log", nil, []string{"--log", "xml"}, []string{`log "xml"`}},
+		{"no name", nil, []string{"--name", ""}, []string{"name is empty"}},
+		{"listen", nil, []string{"--listen", "8080"}, []string{`listen "8080"`}},
+		{"unknown flag", nil, []string{"--leese", "15s"}, []string{"--leese"}},
+		{"an argument", nil, []string{"now"}, []string{`"now"`}},
+		{"several at once", nil, []string{"--lease", "1s", "--grace", "0", "--log", "xml"}, []string{"lease 1s", "grace 0s", `log "xml"`}},
+		{"no database", []string{"DATABASE_URL="}, nil, []string{"DATABASE_URL"}},
+		{"not an address", []string{"DATABASE_URL=postgres://rota:hunter2@127.0.0.1:port/rota"}, nil, []string{"address cannot be read"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			env := append([]string{somewhere}, tt.env...)
+			stdout, stderr, code := runHere(t, env, append([]string{"serve"}, tt.args...)...)
+			if lines := complaints(stderr); code != exitUsage || stdout != "" || len(lines) != len(tt.want) {
+				t.Fatalf("exit code %d, want %d; stdout:\n%sstderr, want %d lines:\n%s", code, exitUsage, stdout, len(tt.want), stderr)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("it does not say %q:\n%s", w, stderr)
+				}
+			}
+			if strings.Contains(stderr, "hunter2") {
+				t.Errorf("it tells the password:\n%s", stderr)
+			}
+		})
+	}
+}
+
+func TestFlagsWinOverVariablesAndTheseOverDefaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		env  []string
+		args []string
+		want time.Duration
+	}{
+		{"default", nil, nil, 15 * time.Second},
+		{"variable", []string{"ROTA_LEASE=30s"}, nil, 30 * time.Second},
+		{"empty variable", []string{"ROTA_LEASE="}, nil, 15 * time.Second},
+		{"flag", []string{"ROTA_LEASE=30s"}, []string{"--lease", "40s"}, 40 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Defaults()
+			cmd := serveCommand(tt.env)
+			cmd.ResetFlags()
+			serveFlags(cmd.Flags(), &cfg)
+			if err := cmd.ParseFlags(tt.args); err != nil {
+				t.Fatal(err)
+			}
+			if err := fromEnvironment(cmd, tt.env); err != nil {
+				t.Fatal(err)
+			}
+			if cfg.Lease != tt.want {
+				t.Errorf("lease %v, want %v", cfg.Lease, tt.want)
+			}
+		})
+	}
+}
+
+func TestPasswordsAreNeverShown(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://rota:hunter2@db/rota",
+		"postgres://rota@db/rota?password=hunter2&sslmode=require",
+		"host=db user=rota password=hunter2",
+	} {
+		if shown := (Config{DatabaseURL: url}).masked(); strings.Contains(shown, "hunter2") {
+			t.Errorf("%s is shown as %s", url, shown)
+		}
+	}
+}
+
+// The README's table of settings and Defaults are read by the same people.
+func TestReadmeTellsTheDefaults(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Defaults()
+	for variable, value := range map[string]string{
+		"ROTA_LISTEN": d.Listen, "ROTA_LEASE": d.Lease.String(), "ROTA_RENEW": d.Renew.String(),
+		"ROTA_DRAIN": d.Drain.String(), "ROTA_GRACE": d.Grace.String(), "ROTA_MIGRATE": d.Migrate, "ROTA_LOG": d.Log,
+	} {
+		if row := "| `" + variable + "` | `" + value + "` |"; !strings.Contains(string(readme), row) {
+			t.Errorf("README.md lacks %s", row)
+		}
+	}
+	for line := range strings.Lines(strings.SplitAfterN(exitCodes, "\n", 2)[1]) {
+		code := strings.Fields(line)[0]
+		if !strings.Contains(string(readme), "| "+code+" ") {
+			t.Errorf("README.md lacks the exit code %s", code)
+		}
+	}
+}
