@@ -26,8 +26,15 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, f := range atEnd {
+		f()
+	}
+	os.Exit(code)
 }
+
+// atEnd is what is done when all tests have run.
+var atEnd []func()
 
 const testJobsEnv = "SCHEDULER_TEST_JOBS"
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,7 +31,12 @@ type proc struct {
 	t *testing.T
 
 	mu  sync.Mutex
-	log []entry
+	log []heardEntry
+}
+
+type heardEntry struct {
+	entry
+	at time.Time
 }
 
 // launch starts a replica with the jobs beside those that are compiled in.
@@ -78,13 +84,13 @@ func launchBinary(t *testing.T, exe string, env []string, args ...string) *proc 
 func (p *proc) hear(_ *child, e entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log = append(p.log, e)
+	p.log = append(p.log, heardEntry{e, time.Now()})
 }
 
-func (p *proc) heard() []entry {
+func (p *proc) heard() []heardEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]entry(nil), p.log...)
+	return slices.Clone(p.log)
 }
 
 func (p *proc) dump() {
