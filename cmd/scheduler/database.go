@@ -100,7 +100,7 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 		if err == nil {
-			defer conn.Close(context.WithoutCancel(ctx))
+			defer closeConn(conn)
 			return suitable(ctx, conn)
 		}
 		if isAuthentication(err) {
@@ -118,6 +118,13 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 		case <-time.After(pause):
 		}
 	}
+}
+
+// closeConn takes leave of the server, for a moment.
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 func isAuthentication(err error) bool {

@@ -44,7 +44,7 @@ func execute(t *testing.T, url, sql string, args ...any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
+	defer closeConn(conn)
 	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
@@ -71,7 +71,7 @@ func emptyDatabase(t *testing.T) string {
 			t.Error(err)
 			return
 		}
-		defer conn.Close(context.Background())
+		defer closeConn(conn)
 		if _, err := conn.Exec(context.Background(), "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
 			t.Error(err)
 		}
@@ -90,7 +90,7 @@ func asLimited(t *testing.T, address string) string {
 			t.Error(err)
 			return
 		}
-		defer conn.Close(context.Background())
+		defer closeConn(conn)
 		if _, err := conn.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
 			t.Error(err)
 		}
@@ -193,7 +193,7 @@ func assertMigratedOnce(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
+	defer closeConn(conn)
 	for _, s := range schemas {
 		var rows, versions int
 		if err := conn.QueryRow(t.Context(), "SELECT count(*), count(DISTINCT version_id) FROM "+s.table).Scan(&rows, &versions); err != nil {

@@ -130,8 +130,8 @@ type codedError struct {
 	err  error
 }
 
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
+func (e *codedError) Error() string   { return e.err.Error() }
+func (e *codedError) Unwrap() []error { return []error{e.err} }
 
 func coded(code int, err error) error {
 	if err == nil {
@@ -149,9 +149,6 @@ func lines(err error) []string {
 			all = append(all, lines(e)...)
 		}
 		return all
-	}
-	if c, ok := err.(*codedError); ok {
-		return lines(c.err)
 	}
 	return []string{strings.Join(strings.Fields(err.Error()), " ")}
 }

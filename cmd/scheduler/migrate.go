@@ -147,7 +147,7 @@ func readVersions(ctx context.Context, address string) ([]schemaVersion, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the schema's version: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer closeConn(conn)
 	return versionsOf(ctx, conn)
 }
 
@@ -207,7 +207,7 @@ func migrateUp(ctx context.Context, address string, log *slog.Logger) error {
 	// Nothing outlives its statement, as a pooler in transaction mode wants it.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	db := stdlib.OpenDB(*cfg.ConnConfig)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	for _, s := range schemas {
 		if err := s.up(ctx, db, log); err != nil {
 			return err

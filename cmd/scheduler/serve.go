@@ -69,7 +69,7 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	if err := awaitDatabase(ctx, cfg.DatabaseURL, startPatience, log); err != nil {
 		return stoppedBefore(ctx, err)
 	}
