@@ -2,69 +2,158 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
-
-	"rota/internal/fence"
 )
 
-// Config is how an Elector takes part.
-type Config struct {
-	Owner   string // one process start: see NewOwner
-	Version string
-	Lease   time.Duration
-	Renew   time.Duration
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+// A Lease is a row to compete for.
+type Lease struct {
+	Name string // leadership.job_name
+	Job  string // the job that it leads
 }
 
-// A Lease is one row to compete for.
-type Lease struct{ Name, Job string }
+// An Elector wins leases and keeps them. Make one with New; it runs once.
+type Elector struct {
+	cfg     Config
+	store   store
+	log     *slog.Logger
+	metrics *metrics
 
-// NewOwner names this process start: the pod's or host's name, a slash, and a fresh UUID.
-func NewOwner(host string) string { panic("wip") }
+	sinceBoot func() time.Duration // a test's machine may be suspended
+	rand      *rand.Rand           // used by the loop alone
 
-// AppName is the application_name of every connection that the owner opens: "rota " and the owner's UUID.
-func AppName(owner string) string { panic("wip") }
+	events chan func() // what the loop should do next
+	clock  clock
+	beat   atomic.Int64 // when the loop last turned, Unix nanoseconds
+	hints  atomic.Bool
 
-// An Elector wins leases and keeps them.
-type Elector struct{}
-
-// New returns an elector that talks to the database over a pool of its own, which nothing else may use.
-func New(db *pgxpool.Pool, cfg Config) (*Elector, error) { panic("wip") }
-
-// Run competes for the leases until ctx ends, then asks for all, renews until all leads have returned, and releases them.
-func (e *Elector) Run(ctx context.Context, leases []Lease, lead func(*Term)) error { panic("wip") }
-
-// GiveUp asks the term of a lease, if this replica leads it, to be given up.
-func (e *Elector) GiveUp(lease string, why error) { panic("wip") }
-
-// Seen notes an epoch met elsewhere; the next acquisition is above it.
-func (e *Elector) Seen(job string, epoch int64) { panic("wip") }
-
-// Now is the database's time, by the last heartbeat's estimate.
-func (e *Elector) Now() time.Time { panic("wip") }
-
-// Beat is when the lease loop last turned, by the local clock; zero before the first.
-func (e *Elector) Beat() time.Time { panic("wip") }
-
-// A Term is one owner's unbroken leadership of one lease.
-type Term struct {
-	Token fence.Token
-	Job   string
+	mu    sync.Mutex
+	terms map[string]*Term // by lease: those whose lead has not returned
+	seen  map[string]int64 // by job: the highest epoch met elsewhere
 }
 
-// Context ends, with a cause, with the term.
-func (t *Term) Context() context.Context { panic("wip") }
+// New returns an elector that talks to the database over db, which nothing else may use: a job
+// that exhausts a pool must not take the renewals with it. See NewPool.
+func New(db *pgxpool.Pool, cfg Config) (*Elector, error) {
+	return newElector(newPostgres(db, cfg.callTimeout()), cfg)
+}
 
-// End ends the term now. It is not renewed from here on.
-func (t *Term) End(cause error) { panic("wip") }
+func newElector(s store, cfg Config) (*Elector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics of the leases: %w", err)
+	}
+	e := &Elector{
+		cfg: cfg, store: s, log: cfg.Log, metrics: m, sinceBoot: sinceBoot,
+		rand:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		events: make(chan func()),
+		terms:  map[string]*Term{}, seen: map[string]int64{},
+	}
+	return e, nil
+}
 
-// Asked is closed when the term should be given up; it is still renewed meanwhile.
-func (t *Term) Asked() <-chan struct{} { panic("wip") }
+// Run competes for the leases, and calls lead in a goroutine of its own for each term that it wins.
+// A term is renewed until its lead has returned, and only then released; a lead that never returns
+// keeps Run from returning.
+//
+// When ctx ends, every term is asked for (see Term.Asked), and Run returns once all leads have
+// returned and their leases are released or have run out. It returns an error only for leases that
+// could not be served at all; an unreachable database is waited for.
+func (e *Elector) Run(ctx context.Context, leases []Lease, lead func(*Term)) error {
+	seats := make(map[string]*seat, len(leases))
+	for _, l := range leases {
+		if l.Name == "" || seats[l.Name] != nil {
+			return fmt.Errorf("lease %q: names must be unique and not empty", l.Name)
+		}
+		seats[l.Name] = &seat{lease: l}
+		e.metrics.start(l)
+	}
+	newElection(e, seats, lead).run(ctx)
+	return nil
+}
 
-// Ready says that the term has raised its epoch and begins to work; it closes the measure of the handover.
-func (t *Term) Ready() { panic("wip") }
+// GiveUp asks for the term of a lease, if this replica leads it, for the given reason.
+func (e *Elector) GiveUp(lease string, why error) {
+	e.mu.Lock()
+	t := e.terms[lease]
+	e.mu.Unlock()
+	if t != nil {
+		t.ask(why)
+	}
+}
+
+// Seen notes an epoch of a job that was met elsewhere, on a protected row above all: the lease row
+// has been reset or restored. The next acquisition will be above it.
+func (e *Elector) Seen(job string, epoch int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen[job] = max(e.seen[job], epoch)
+}
+
+// Now is the database's time, by the estimate of the last heartbeat; the local clock before the first.
+func (e *Elector) Now() time.Time { return e.clock.now(e.sinceBoot()) }
+
+// Beat is when the lease loop last turned, by the local clock; zero before the first time. It turns
+// at least once in a renewal interval whether or not the database answers.
+func (e *Elector) Beat() time.Time {
+	n := e.beat.Load()
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}
+
+// Hints reports whether the releases of others are announced to this replica; without them it
+// learns of them by polling.
+func (e *Elector) Hints() bool { return e.hints.Load() }
+
+// A clock estimates the database's time from its answers.
+type clock struct {
+	mu   sync.Mutex
+	base time.Time     // what the database said
+	at   time.Duration // when, by sinceBoot
+}
+
+// set notes what the database said in a call that was sent and answered then. The middle of the
+// round trip is off by half of it at most.
+func (c *clock) set(said time.Time, sent, answered time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.base, c.at = said, sent+(answered-sent)/2
+}
+
+func (c *clock) now(at time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base.IsZero() {
+		return time.Now()
+	}
+	return c.base.Add(at - c.at)
+}
+
+// self is what this replica says of itself.
+func (e *Elector) self(started time.Time, draining bool) member {
+	host, _, _ := strings.Cut(e.cfg.Owner, "/")
+	if i := strings.LastIndexByte(e.cfg.Owner, '/'); i >= 0 {
+		host = e.cfg.Owner[:i]
+	}
+	return member{
+		owner: e.cfg.Owner, host: host, pid: os.Getpid(), version: e.cfg.Version, started: started,
+		lease: e.cfg.Lease, lasts: e.cfg.Lease - e.cfg.margin(),
+		offset: e.Now().Sub(time.Now()), hints: e.Hints(), draining: draining,
+	}
+}

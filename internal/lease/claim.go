@@ -1,0 +1,251 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"rota/internal/fence"
+)
+
+// lookSoon looks at the others now, or again once the look under way has come back.
+func (e *election) lookSoon() {
+	if e.draining {
+		return
+	}
+	if e.looking {
+		e.lookAgain = true
+		return
+	}
+	e.looking = true
+	sent, claims := e.sinceBoot(), e.claims
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
+		defer cancel()
+		l, err := e.store.look(ctx, e.cfg.Owner)
+		return func() {
+			e.looking = false
+			if err == nil {
+				e.looked(l, sent, e.sinceBoot(), claims)
+			}
+			if e.lookAgain {
+				e.lookAgain = false
+				e.lookSoon()
+			}
+		}
+	})
+}
+
+// looked takes what a look says, and claims what it may.
+func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
+	e.clock.set(l.now, sent, now)
+	e.members = max(1, l.members)
+	e.wakeAtExpiry(l, now)
+	if claims != e.claims || e.claiming {
+		return // an acquisition since then has changed what it says of the leases
+	}
+	e.markFree(l.free, sent)
+	e.seekStrays(l)
+	if e.draining || e.joined == sent || e.last == 0 {
+		return
+	}
+	e.claim(e.choose(now))
+}
+
+// wakeAtExpiry sets the alarm for just after the first lease of another runs out, so that a
+// takeover does not wait for the next heartbeat.
+func (e *election) wakeAtExpiry(l look, now time.Duration) {
+	var first time.Time
+	for _, o := range l.owners {
+		if o.owner != e.cfg.Owner && (first.IsZero() || o.earliest.Before(first)) {
+			first = o.earliest
+		}
+	}
+	if first.IsZero() {
+		e.wakeTimer.Stop()
+		return
+	}
+	e.wakeTimer.Reset(max(0, first.Sub(e.clock.now(now))) + time.Millisecond)
+}
+
+// markFree notes since when each lease has been seen free.
+func (e *election) markFree(names []string, sent time.Duration) {
+	free := make(map[string]bool, len(names))
+	for _, n := range names {
+		free[n] = true
+	}
+	for name, s := range e.seats {
+		switch {
+		case !free[name] || s.term != nil:
+			s.free = 0
+		case s.free == 0:
+			s.free = sent
+		}
+	}
+}
+
+// choose picks from the free leases: as many as make up this replica's share of all, and those that
+// have been free for a whole heartbeat, which the others have left. At random, so that two standbys
+// do not want the same ones.
+func (e *election) choose(now time.Duration) []*seat {
+	share := (len(e.seats) + e.members - 1) / e.members
+	var fresh, left []*seat
+	for _, s := range e.seats {
+		switch {
+		case s.term != nil:
+			share--
+		case s.free == 0 || s.claimed || s.busy > 0:
+		case now-s.free >= e.cfg.Renew:
+			left = append(left, s)
+		default:
+			fresh = append(fresh, s)
+		}
+	}
+	e.rand.Shuffle(len(fresh), func(i, j int) { fresh[i], fresh[j] = fresh[j], fresh[i] })
+	return append(left, fresh[:min(len(fresh), max(0, share-len(left)))]...)
+}
+
+// claim acquires the leases, if no acquisition is under way; else a later look will.
+func (e *election) claim(seats []*seat) {
+	if len(seats) == 0 || e.claiming || e.draining {
+		return
+	}
+	e.claiming = true
+	sent, claims := e.beginClaim(seats)
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
+		defer cancel()
+		grants, err := e.store.acquire(ctx, e.cfg.Owner, e.cfg.Lease, claims, false)
+		return func() {
+			e.claiming = false
+			e.granted(sent, seats, grants, err)
+		}
+	})
+}
+
+func (e *election) beginClaim(seats []*seat) (sent time.Duration, claims []claim) {
+	e.claims++
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range seats {
+		s.claimed = true
+		claims = append(claims, claim{s.lease.Name, max(s.worked, e.seen[s.lease.Job])})
+	}
+	return e.sinceBoot(), claims
+}
+
+// granted takes the answer of an acquisition that was sent then.
+func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, err error) {
+	e.claims++
+	for _, s := range seats {
+		s.claimed = false
+	}
+	if err != nil {
+		// It may have come through. A later look shows what is ours without our working under it.
+		e.doubt = true
+		e.log.Debug("acquisition failed", "owner", e.cfg.Owner, "leases", len(seats), "error", err)
+		return
+	}
+	for i, g := range grants {
+		s := seats[i]
+		s.free = 0
+		if g.outcome == busy {
+			s.busy++
+			e.retryLater()
+			e.waitFor(s)
+			continue
+		}
+		s.busy = 0
+		switch g.outcome {
+		case won:
+			e.begin(s, g, sent)
+		case absurd:
+			e.log.Error("epochs near the end of what a bigint holds, the lease is left alone; set leadership.epoch and the protected rows back by hand",
+				"lease", s.lease.Name, "epoch", g.epoch)
+		}
+	}
+}
+
+// begin starts a term that was won, unless it is over before it could begin.
+func (e *election) begin(s *seat, g grant, sent time.Duration) {
+	now, deadline := e.sinceBoot(), sent+e.cfg.Lease-e.cfg.margin()
+	t := newTerm(fence.Token{Lease: s.lease.Name, Owner: e.cfg.Owner, Epoch: g.epoch}, s.lease.Job, deadline)
+	if e.draining || now >= deadline || g.epoch <= s.worked {
+		// The last cannot happen with the statements of this package. If another program brings it
+		// about, the lease is given back, and the next epoch is above.
+		e.giveBack(release{holding: holding{s.lease.Name, g.epoch}, reason: "not begun", until: deadline})
+		return
+	}
+	s.worked, s.term, s.back, s.locked = g.epoch, t, false, false
+	t.onEnd = e.metrics.begin(s.lease, g.epoch)
+	t.ready = e.metrics.handover(g, now, e.sinceBoot)
+	e.mu.Lock()
+	e.terms[s.lease.Name] = t
+	e.mu.Unlock()
+	e.running.Go(func() {
+		e.lead(t)
+		e.events <- func() { e.returned(s, t) }
+	})
+	e.dog.watch(t)
+	e.chat.say("lease acquired", "lease", s.lease.Name, "epoch", g.epoch, "owner", e.cfg.Owner)
+}
+
+// waitFor makes a lease that has stayed busy wait in the row's queue, one at a time.
+func (e *election) waitFor(s *seat) {
+	if s.busy < 3 || e.waiting != "" || e.draining {
+		return
+	}
+	e.waiting = s.lease.Name
+	seats := []*seat{s}
+	sent, claims := e.beginClaim(seats)
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
+		defer cancel()
+		grants, err := e.store.acquire(ctx, e.cfg.Owner, e.cfg.Lease, claims, true)
+		return func() {
+			e.waiting = ""
+			e.granted(sent, seats, grants, err)
+		}
+	})
+}
+
+// hint takes the announcement of a release: with names, those are claimed without a look.
+func (e *election) hint(names []string) {
+	select {
+	case e.events <- func() { e.hinted(names) }:
+	case <-e.over:
+	}
+}
+
+func (e *election) hinted(names []string) {
+	share := (len(e.seats) + e.members - 1) / e.members
+	var seats []*seat
+	for _, s := range e.seats {
+		if s.term != nil {
+			share--
+		}
+	}
+	for _, n := range names {
+		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed {
+			seats = append(seats, s)
+		}
+	}
+	switch {
+	case e.draining || e.last == 0 || len(names) > 0 && len(seats) == 0:
+	case len(seats) == 0 || len(seats) > share || e.claiming:
+		e.lookSoon()
+	default:
+		e.claim(seats)
+	}
+}
+
+// reaches notes whether announcements arrive, and says so when that changes.
+func (e *election) reaches(yes bool, why error) {
+	if e.hints.Swap(yes) == yes && yes {
+		return
+	}
+	if yes {
+		e.log.Info("releases are announced to this replica", "owner", e.cfg.Owner)
+	} else {
+		e.log.Warn("releases are not announced to this replica, it learns of them by polling", "owner", e.cfg.Owner, "error", why)
+	}
+}

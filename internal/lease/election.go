@@ -1,0 +1,170 @@
+package lease
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// An election is one Run of an Elector. Its fields belong to one goroutine, the loop; calls to the
+// store run beside it, one of each kind at a time, and hand their answers back as events.
+type election struct {
+	*Elector
+	lead    func(*Term)
+	seats   map[string]*seat
+	started time.Time
+	dog     *watchdog
+	running sync.WaitGroup // calls, leads, the listener and the watchdog
+
+	calls    int // under way
+	draining bool
+	told     bool // the members know that we are draining, or cannot be told
+
+	beatTimer, wakeTimer, retryTimer *time.Timer
+
+	registered bool
+	failing    bool          // the last heartbeat failed
+	last       time.Duration // when the last good heartbeat was sent, by sinceBoot; 0: never
+	beating    bool
+	looking    bool
+	lookAgain  bool
+
+	joined   time.Duration // since when we have been a member without a break
+	members  int           // as of the last look
+	claiming bool
+	claims   uint64    // how many acquisitions were begun; a look from before one says nothing of its leases
+	doubt    bool      // an acquisition's answer was lost: look for leases that nobody works under
+	waiting  string    // the lease that a blocking acquire is waiting for
+	releases []release // to be sent
+	kept     []release // to be sent again
+	freeing  bool
+	seeking  bool
+
+	chat *chatter
+	over <-chan struct{}
+}
+
+// A seat is one lease as this replica sees it.
+type seat struct {
+	lease  Lease
+	term   *Term // led, or ended and not yet returned, or not yet released
+	back   bool  // the lead has returned
+	locked bool  // the last renewal or release found the row locked
+	worked int64 // the highest epoch that this process has worked under
+
+	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
+	claimed bool          // an acquisition is under way
+	busy    int           // how often in a row an acquisition found the row locked
+	absurd  bool          // said so
+}
+
+// led reports whether the lease should be renewed.
+func (s *seat) led() bool { return s.term != nil && !s.term.over() && !s.back }
+
+func newElection(e *Elector, seats map[string]*seat, lead func(*Term)) *election {
+	return &election{
+		Elector: e, lead: lead, seats: seats, started: time.Now(), members: 1,
+		dog:  newWatchdog(e.sinceBoot, e.cfg.margin()/4),
+		chat: &chatter{log: e.log},
+	}
+}
+
+// run is the loop.
+func (e *election) run(ctx context.Context) {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer e.running.Wait()
+	defer stop()
+	e.over = background.Done()
+	e.running.Go(func() { e.dog.run(background) })
+	e.running.Go(func() { e.store.listen(background, e.cfg.Owner, e.hint, e.reaches) })
+
+	e.beatTimer, e.wakeTimer, e.retryTimer = time.NewTimer(0), stopped(), stopped()
+	done := ctx.Done()
+	for {
+		e.Elector.beat.Store(time.Now().UnixNano())
+		select {
+		case <-done:
+			done = nil
+			e.drain()
+		case f := <-e.events:
+			f()
+		case <-e.beatTimer.C:
+			e.heartbeat()
+		case <-e.wakeTimer.C:
+			e.lookSoon()
+		case <-e.retryTimer.C:
+			e.retry()
+		}
+		if e.draining && e.idle() {
+			e.leave()
+			return
+		}
+	}
+}
+
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// call runs f beside the loop and hands what it returns back to the loop.
+func (e *election) call(f func() func()) {
+	e.calls++
+	e.running.Go(func() {
+		then := f()
+		e.events <- func() {
+			e.calls--
+			then()
+		}
+	})
+}
+
+// idle reports whether nothing is led, being released, or under way.
+func (e *election) idle() bool {
+	if e.calls > 0 {
+		return false
+	}
+	for _, s := range e.seats {
+		if s.term != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// drain asks for every term. The members are told first, so that the standbys count without us
+// when the first release wakes them.
+func (e *election) drain() {
+	e.draining = true
+	for _, s := range e.seats {
+		if s.term != nil {
+			s.term.ask(Drain)
+		}
+	}
+	e.beatTimer.Reset(0)
+}
+
+// leave ends the membership, if the database can be reached; else it runs out.
+func (e *election) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
+	defer cancel()
+	if err := e.store.leave(ctx, e.cfg.Owner); err != nil {
+		e.log.Warn("membership not ended; it will run out", "owner", e.cfg.Owner, "error", err)
+	}
+}
+
+// jitter is d, give or take a quarter.
+func (e *election) jitter(d time.Duration) time.Duration {
+	return d*3/4 + time.Duration(e.rand.Int64N(int64(d)/2+1))
+}
+
+// timeout bounds a call by the setting, and by what is left of the terms that it is for.
+func (e *election) timeout(left time.Duration) time.Duration {
+	return max(time.Millisecond, min(e.cfg.callTimeout(), left))
+}
+
+// retryLater retries what was locked or busy in a moment, at no set time so that two replicas do not meet again.
+func (e *election) retryLater() {
+	e.retryTimer.Reset(250*time.Millisecond + time.Duration(e.rand.Int64N(int64(250*time.Millisecond))))
+}

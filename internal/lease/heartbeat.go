@@ -1,0 +1,168 @@
+package lease
+
+import (
+	"context"
+	"time"
+)
+
+// heartbeat renews all that is led, in one round trip, and looks at the rest.
+func (e *election) heartbeat() {
+	if e.beating {
+		e.beatTimer.Reset(e.cfg.pause()) // it has overrun its time, and answers any moment
+		return
+	}
+	e.beating = true
+	e.chat.breathe()
+	sent := e.sinceBoot()
+	held, seats, left := e.holdings(sent)
+	self, names := e.self(e.started, e.draining), e.unregistered()
+	claims := e.claims
+	e.beatTimer.Reset(e.cfg.Renew)
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.timeout(left))
+		defer cancel()
+		if names != nil {
+			if err := e.store.register(ctx, names); err != nil {
+				return func() { e.beaten(self, sent, nil, nil, look{}, err, claims) }
+			}
+		}
+		verdicts, l, err := e.store.beat(ctx, self, held)
+		return func() {
+			e.registered = true
+			e.beaten(self, sent, seats, verdicts, l, err, claims)
+		}
+	})
+}
+
+// unregistered is the names to register first, or nil.
+func (e *election) unregistered() []string {
+	if e.registered {
+		return nil
+	}
+	names := make([]string, 0, len(e.seats))
+	for name := range e.seats {
+		names = append(names, name)
+	}
+	return names
+}
+
+// holdings is what should be renewed, with the time left of the term that has the most left. A term
+// with less is not the measure: it alone would make every other term's renewal time out.
+func (e *election) holdings(now time.Duration) (held []holding, seats []*seat, left time.Duration) {
+	left = e.cfg.callTimeout()
+	first := true
+	for _, s := range e.seats {
+		if !s.led() {
+			continue
+		}
+		held = append(held, holding{s.lease.Name, s.term.Token.Epoch})
+		seats = append(seats, s)
+		if d, _ := s.term.due(); first || d-now > left {
+			left, first = d-now, false
+		}
+	}
+	return held, seats, left
+}
+
+// beaten takes the answer of a heartbeat.
+func (e *election) beaten(self member, sent time.Duration, seats []*seat, verdicts []verdict, l look, err error, claims uint64) {
+	e.beating = false
+	now := e.sinceBoot()
+	e.metrics.beaten(now-sent, err)
+	e.applyVerdicts(seats, verdicts, sent, now)
+	if err != nil {
+		e.beatFailed(err)
+	} else {
+		e.beatCame(sent)
+		e.looked(l, sent, now, claims)
+	}
+	if e.draining && !e.told {
+		// Whether or not it came through: the leases must not wait for it twice.
+		e.told = self.draining
+		e.beatTimer.Reset(0)
+	}
+	e.giveBack()
+}
+
+func (e *election) beatFailed(err error) {
+	e.beatTimer.Reset(e.jitter(e.cfg.pause()))
+	if !e.failing {
+		e.failing = true
+		e.log.Warn("heartbeat failed, trying again", "owner", e.cfg.Owner, "error", err)
+	}
+}
+
+func (e *election) beatCame(sent time.Duration) {
+	if e.failing {
+		e.failing = false
+		e.log.Info("heartbeat came through again", "owner", e.cfg.Owner)
+	}
+	if e.last == 0 || sent-e.last >= e.cfg.Lease-e.cfg.margin() {
+		// The others have not been seen as members, nor we by them: count again before claiming,
+		// or whoever is first after an outage takes everything.
+		e.joined = sent
+		e.beatTimer.Reset(e.jitter(e.cfg.pause()))
+	}
+	e.last = sent
+}
+
+// applyVerdicts takes the answer of a renewal that was sent then.
+func (e *election) applyVerdicts(seats []*seat, verdicts []verdict, sent, now time.Duration) {
+	again := false
+	for i, v := range verdicts {
+		s := seats[i]
+		if !s.led() {
+			continue // it ended, or was given back, while the renewal was under way
+		}
+		s.locked = v == locked
+		switch v {
+		case renewed:
+			s.term.extend(now, sent+e.cfg.Lease-e.cfg.margin())
+		case locked:
+			again = true
+		case lost:
+			s.term.End(ErrLost)
+		}
+	}
+	if again {
+		e.retryLater()
+	}
+}
+
+// retry renews what was locked, and claims what was busy, until it comes through or its deadline
+// passes. A row that somebody holds costs its own lease alone.
+func (e *election) retry() {
+	now := e.sinceBoot()
+	var held []holding
+	var seats []*seat
+	var claims []*seat
+	var left time.Duration
+	for _, s := range e.seats {
+		switch {
+		case s.led() && s.locked:
+			d, _ := s.term.due()
+			left = max(left, d-now)
+			held, seats = append(held, holding{s.lease.Name, s.term.Token.Epoch}), append(seats, s)
+		case s.term == nil && s.busy > 0 && !s.claimed:
+			claims = append(claims, s)
+		}
+	}
+	e.claim(claims)
+	e.releases, e.kept = append(e.releases, e.kept...), nil
+	e.giveBack()
+	if len(held) == 0 {
+		return
+	}
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.timeout(left))
+		defer cancel()
+		verdicts, err := e.store.renew(ctx, e.cfg.Owner, e.cfg.Lease, held)
+		return func() {
+			if err != nil {
+				e.retryLater()
+				return
+			}
+			e.applyVerdicts(seats, verdicts, now, e.sinceBoot())
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rota/internal/fence"
+)
+
+// metrics is what the elector counts. The series that alarms rest on exist from the start, at 0.
+type metrics struct {
+	leader      *prometheus.GaugeVec
+	epoch       *prometheus.GaugeVec
+	transitions *prometheus.CounterVec
+	handovers   prometheus.Histogram
+	beats       prometheus.Histogram
+	failures    prometheus.Counter
+}
+
+// The events of rota_lease_transitions_total.
+var events = []string{"acquired", "released", "lost", "deadline", "fenced", "other"}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rota_is_leader",
+			Help: "1 exactly while this replica believes that it leads the lease. Summed over all replicas it must be 1.",
+		}, []string{"job_name", "shard"}),
+		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rota_lease_epoch",
+			Help: "The epoch of this replica's last term of the lease.",
+		}, []string{"job_name", "shard"}),
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rota_lease_transitions_total",
+			Help: "Terms begun and ended by this replica.",
+		}, []string{"job_name", "event"}),
+		handovers: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "rota_handover_seconds",
+			Help:    "Time from the end of one term to the readiness of the next, which this replica won.",
+			Buckets: []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60},
+		}),
+		beats: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "rota_heartbeat_seconds",
+			Help:    "Round trip of the heartbeat that renews all leases of this replica.",
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rota_heartbeat_failures_total",
+			Help: "Heartbeats of this replica that failed or were not answered in time.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.leader, m.epoch, m.transitions, m.handovers, m.beats, m.failures} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// start makes the series of a lease exist.
+func (m *metrics) start(l Lease) {
+	m.leader.WithLabelValues(l.Job, "").Set(0)
+	for _, e := range events {
+		m.transitions.WithLabelValues(l.Job, e)
+	}
+}
+
+// begin counts a term's beginning, and returns what counts its end.
+func (m *metrics) begin(l Lease, epoch int64) (end func(cause error)) {
+	m.leader.WithLabelValues(l.Job, "").Set(1)
+	m.epoch.WithLabelValues(l.Job, "").Set(float64(epoch))
+	m.transitions.WithLabelValues(l.Job, "acquired").Inc()
+	return func(cause error) {
+		m.leader.WithLabelValues(l.Job, "").Set(0)
+		m.transitions.WithLabelValues(l.Job, event(cause)).Inc()
+	}
+}
+
+func event(cause error) string {
+	switch {
+	case errors.Is(cause, ErrReturned):
+		return "released"
+	case errors.Is(cause, ErrLost):
+		return "lost"
+	case errors.Is(cause, ErrDeadline):
+		return "deadline"
+	case errors.Is(cause, fence.ErrFenced):
+		return "fenced"
+	}
+	return "other"
+}
+
+// handover returns what observes, once, the time from the last term's end to this term's readiness.
+func (m *metrics) handover(g grant, won time.Duration, now func() time.Duration) (ready func()) {
+	if g.first {
+		return func() {}
+	}
+	return sync.OnceFunc(func() { m.handovers.Observe((g.idle + now() - won).Seconds()) })
+}
+
+func (m *metrics) beaten(took time.Duration, err error) {
+	m.beats.Observe(took.Seconds())
+	if err != nil && !errors.Is(err, context.Canceled) {
+		m.failures.Inc()
+	}
+}

@@ -1,0 +1,350 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// NewPool returns the pool for an Elector: a few connections that nothing else may use, under the
+// owner's AppName. base says where the database is.
+func NewPool(ctx context.Context, base *pgxpool.Config, owner string) (*pgxpool.Pool, error) {
+	cfg := base.Copy()
+	cfg.ConnConfig.RuntimeParams["application_name"] = AppName(owner)
+	// One each for the heartbeat, a retry, an acquisition, one that waits, a release, and a look.
+	cfg.MaxConns, cfg.MinConns = 6, 2
+	cfg.MaxConnLifetime = time.Hour
+	// A ping would be a second round trip to each heartbeat. A connection that has died fails the
+	// heartbeat instead, which is tried again at once on another.
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	db, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make the pool of the leases: %w", err)
+	}
+	return db, nil
+}
+
+// postgres is the store that serves.
+type postgres struct {
+	db      *pgxpool.Pool
+	timeout time.Duration // of a call
+}
+
+func newPostgres(db *pgxpool.Pool, timeout time.Duration) *postgres {
+	return &postgres{db: db, timeout: timeout}
+}
+
+// The row of a lease that never had a term: nobody's, and expired.
+const registerSQL = `
+INSERT INTO leadership (job_name, owner, expires_at, epoch)
+SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text[]) AS name ORDER BY name
+    ON CONFLICT (job_name) DO NOTHING`
+
+// Members gone for a day are of no use to anybody.
+const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - interval '1 day'`
+
+func (p *postgres) register(ctx context.Context, names []string) error {
+	if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{names}}, statement{sql: forgetSQL})); err != nil {
+		return fmt.Errorf("register %d leases: %w", len(names), err)
+	}
+	return nil
+}
+
+// Renewal. Each row is locked before the clock is read: an older renewal that had waited behind a
+// newer one would shorten it. NO KEY UPDATE goes with the KEY SHARE of fenced writes, and what
+// somebody holds in another way is skipped, so that it costs that lease alone. All that are renewed
+// together expire together.
+//
+// The last part sorts what was not renewed into locked and lost. It subtracts sets and does not
+// join the renewed rows, whose number the planner cannot know: a nested loop over them would
+// compare each with each.
+const renewSQL = `
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
+), mine AS MATERIALIZED (
+    SELECT l.job_name, l.epoch, a.i
+      FROM leadership l JOIN asked a ON a.job_name = l.job_name AND a.epoch = l.epoch
+     WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
+     ORDER BY l.job_name
+       FOR NO KEY UPDATE OF l SKIP LOCKED
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM mine) AS locked_first
+), renewed AS (
+    UPDATE leadership l SET expires_at = clock.at + $4::interval
+      FROM mine, clock
+     WHERE l.job_name = mine.job_name AND l.owner = $1 AND l.epoch = mine.epoch
+    RETURNING mine.i
+)
+SELECT 2 AS verdict, array_agg(i) FROM renewed
+UNION ALL
+SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END, array_agg(a.i)
+  FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM renewed)) a
+  LEFT JOIN leadership l ON l.job_name = a.job_name
+ GROUP BY 1`
+
+func (p *postgres) renew(ctx context.Context, owner string, lease time.Duration, held []holding) ([]verdict, error) {
+	verdicts := make([]verdict, len(held))
+	if err := run(ctx, p.db, leaseTx(ctx, "", verdictStatement(renewSQL, owner, held, verdicts, lease))); err != nil {
+		return nil, fmt.Errorf("renew %d leases: %w", len(held), err)
+	}
+	return verdicts, nil
+}
+
+// verdictStatement is a statement over holdings that answers with the places in the list of each verdict.
+func verdictStatement(sql, owner string, held []holding, verdicts []verdict, more ...any) statement {
+	names, epochs := make([]string, len(held)), make([]int64, len(held))
+	for i, h := range held {
+		names[i], epochs[i] = h.name, h.epoch
+	}
+	return statement{sql: sql, args: append([]any{owner, names, epochs}, more...), read: func(rows pgx.Rows) error {
+		told := 0
+		var v int32
+		var places []int64
+		_, err := pgx.ForEachRow(rows, []any{&v, &places}, func() error {
+			for _, i := range places {
+				verdicts[i-1] = verdict(v)
+			}
+			told += len(places)
+			return nil
+		})
+		if err == nil && told != len(held) {
+			return fmt.Errorf("%d verdicts on %d leases", told, len(held))
+		}
+		return err
+	}}
+}
+
+// Membership, and a look at everybody: one row for each owner of unexpired leases, and one, without
+// owner, for all that have expired. It takes no locks: an upsert whose condition is false would
+// lock the row of the lease, and hold up its renewal.
+const lookSQL = `
+SELECT clock.at,
+       (SELECT count(*) FROM replicas WHERE expires_at > clock.at AND NOT draining AND id <> $1),
+       g.owner, coalesce(g.leases, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}')
+  FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
+  LEFT JOIN (
+       SELECT owner, count(*) AS leases, min(expires_at) AS earliest,
+              array_agg(job_name) FILTER (WHERE owner IS NULL) AS free
+         FROM (SELECT job_name, expires_at,
+                      CASE WHEN expires_at > now.at THEN owner END AS owner
+                 FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now) AS l
+        GROUP BY owner) AS g ON true`
+
+const memberSQL = `
+INSERT INTO replicas AS r (id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining)
+SELECT $1, $2, $3, $4, $5, now.at, now.at + $6::interval, $7::interval, $8, $9
+  FROM (SELECT clock_timestamp() AS at OFFSET 0) AS now
+    ON CONFLICT (id) DO UPDATE
+   SET seen_at = EXCLUDED.seen_at, expires_at = EXCLUDED.expires_at, clock_offset = EXCLUDED.clock_offset,
+       hints = EXCLUDED.hints, draining = EXCLUDED.draining
+RETURNING draining`
+
+// memberAndLookSQL is both in one statement, and so a transaction by itself. The look counts the
+// other members, and the one that looks is added to them.
+const memberAndLookSQL = `WITH me AS (` + memberSQL + `)` + lookSQL
+
+func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdict, look, error) {
+	verdicts := make([]verdict, len(held))
+	renewed := false
+	renewal := verdictStatement(renewSQL, m.owner, held, verdicts, m.lease)
+	read := renewal.read
+	renewal.read = func(rows pgx.Rows) error {
+		err := read(rows)
+		renewed = err == nil
+		return err
+	}
+	l := look{}
+	if !m.draining {
+		l.members = 1
+	}
+	self := statement{sql: memberAndLookSQL, read: l.read, args: []any{
+		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining}}
+	segments := []segment{leaseTx(ctx, "", renewal), {self}}
+	if len(held) == 0 {
+		segments, renewed = segments[1:], true
+	}
+	err := run(ctx, p.db, segments...)
+	if err != nil {
+		err = fmt.Errorf("heartbeat with %d leases: %w", len(held), err)
+	}
+	if !renewed {
+		verdicts = nil
+	}
+	return verdicts, l, err
+}
+
+func (p *postgres) look(ctx context.Context, owner string) (look, error) {
+	l := look{members: 1}
+	if err := run(ctx, p.db, segment{{sql: lookSQL, args: []any{owner}, read: l.read}}); err != nil {
+		return look{}, fmt.Errorf("look at the leases: %w", err)
+	}
+	return l, nil
+}
+
+func (l *look) read(rows pgx.Rows) error {
+	var members int64
+	var owner *string
+	var leases int64
+	var earliest time.Time
+	var free []string
+	_, err := pgx.ForEachRow(rows, []any{&l.now, &members, &owner, &leases, &earliest, &free}, func() error {
+		if owner == nil {
+			l.free = append(l.free, free...)
+			return nil
+		}
+		l.owners = append(l.owners, load{owner: *owner, leases: int(leases), earliest: earliest})
+		return nil
+	})
+	l.members += int(members)
+	return err
+}
+
+// Acquisition of expired leases. FOR UPDATE waits for the fenced writes in flight of the term that
+// has passed, or here skips the row, whose verdict is then busy; the epoch rises above every epoch
+// known, of the row, of its history, and of the caller.
+const acquireSQL = `
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, seen, i)
+), expired AS MATERIALIZED (
+    SELECT l.job_name, l.epoch AS last, l.expires_at AS ended, a.i,
+           greatest(l.epoch, a.seen, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = l.job_name)) AS known
+      FROM leadership l JOIN asked a ON a.job_name = l.job_name
+     WHERE l.expires_at <= clock_timestamp()
+     ORDER BY l.job_name
+       FOR UPDATE OF l %s
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM expired) AS locked_first
+), won AS (
+    UPDATE leadership l SET owner = $1, epoch = e.known + 1, expires_at = clock.at + $4::interval
+      FROM expired e, clock
+     WHERE l.job_name = e.job_name AND l.expires_at <= clock.at AND e.known < $5
+    RETURNING e.i, l.epoch, e.last = 0 AS first, clock.at - e.ended AS idle
+)
+SELECT i, 3, epoch, first, idle FROM won
+UNION ALL
+SELECT e.i, 2, e.known, false, interval '0' FROM expired e WHERE e.known >= $5
+UNION ALL
+SELECT a.i, CASE WHEN l.expires_at <= clock_timestamp() THEN 1 ELSE 0 END, 0, false, interval '0'
+  FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM expired)) a
+  LEFT JOIN leadership l ON l.job_name = a.job_name`
+
+// absurdEpoch is where epochs have come too near the end of a bigint to be believed.
+const absurdEpoch = int64(1) << 62
+
+func (p *postgres) acquire(ctx context.Context, owner string, lease time.Duration, claims []claim, wait bool) ([]grant, error) {
+	sql := fmt.Sprintf(acquireSQL, "SKIP LOCKED")
+	if wait {
+		sql = fmt.Sprintf(acquireSQL, "")
+	}
+	names, seen := make([]string, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		names[i], seen[i] = c.name, c.seen
+	}
+	grants := make([]grant, len(claims))
+	err := run(ctx, p.db, leaseTx(ctx, "", statement{
+		sql: sql, args: []any{owner, names, seen, lease, absurdEpoch},
+		read: func(rows pgx.Rows) error { return readGrants(rows, grants) },
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("acquire %d leases: %w", len(claims), err)
+	}
+	return grants, nil
+}
+
+func readGrants(rows pgx.Rows, grants []grant) error {
+	told := 0
+	var i, epoch int64
+	var o int32
+	var first bool
+	var idle time.Duration
+	_, err := pgx.ForEachRow(rows, []any{&i, &o, &epoch, &first, &idle}, func() error {
+		grants[i-1] = grant{outcome: outcome(o), epoch: epoch, first: first, idle: idle}
+		told++
+		return nil
+	})
+	if err == nil && told != len(grants) {
+		return fmt.Errorf("%d answers to %d claims", told, len(grants))
+	}
+	return err
+}
+
+// Release, and the announcement that wakes the standbys. An owner may be out of date, the epoch
+// cannot: a release that executes late ends no later term. The names travel with the announcement
+// while they fit; a payload has 8000 bytes at most, and too much would roll the release back.
+const releaseSQL = `
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
+), mine AS MATERIALIZED (
+    SELECT l.job_name, l.epoch, a.i
+      FROM leadership l JOIN asked a ON a.job_name = l.job_name AND a.epoch = l.epoch
+     WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
+     ORDER BY l.job_name
+       FOR NO KEY UPDATE OF l SKIP LOCKED
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM mine) AS locked_first
+), released AS (
+    UPDATE leadership l SET expires_at = clock.at
+      FROM mine, clock
+     WHERE l.job_name = mine.job_name AND l.owner = $1 AND l.epoch = mine.epoch
+    RETURNING mine.i, l.job_name
+), told AS MATERIALIZED (
+    SELECT pg_notify(rota_channel(), CASE WHEN sum(octet_length(job_name) + 1) < 4000 THEN string_agg(job_name, ' ') ELSE '' END)
+      FROM released HAVING $4 AND count(*) > 0
+)
+SELECT 2 AS verdict, array_agg(i) FROM released WHERE (SELECT count(*) FROM told) >= 0
+UNION ALL
+SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END, array_agg(a.i)
+  FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM released)) a
+  LEFT JOIN leadership l ON l.job_name = a.job_name
+ GROUP BY 1`
+
+func (p *postgres) release(ctx context.Context, owner, reason string, held []holding) ([]verdict, error) {
+	verdicts, err := p.releaseOnce(ctx, owner, reason, held, true)
+	if err == nil || ctx.Err() != nil {
+		return verdicts, err
+	}
+	// The announcement may be what failed, which is no reason to keep the leases.
+	verdicts, again := p.releaseOnce(ctx, owner, reason, held, false)
+	if again != nil {
+		return nil, errors.Join(err, again)
+	}
+	return verdicts, nil
+}
+
+func (p *postgres) releaseOnce(ctx context.Context, owner, reason string, held []holding, tell bool) ([]verdict, error) {
+	verdicts := make([]verdict, len(held))
+	if err := run(ctx, p.db, leaseTx(ctx, reason, verdictStatement(releaseSQL, owner, held, verdicts, tell))); err != nil {
+		return nil, fmt.Errorf("release %d leases: %w", len(held), err)
+	}
+	return verdicts, nil
+}
+
+const mineSQL = `SELECT job_name, epoch FROM leadership WHERE owner = $1 AND expires_at > clock_timestamp()`
+
+func (p *postgres) mine(ctx context.Context, owner string) (held []holding, err error) {
+	err = run(ctx, p.db, segment{{sql: mineSQL, args: []any{owner}, read: func(rows pgx.Rows) error {
+		var h holding
+		_, err := pgx.ForEachRow(rows, []any{&h.name, &h.epoch}, func() error {
+			held = append(held, h)
+			return nil
+		})
+		return err
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("look for leases of %s: %w", owner, err)
+	}
+	return held, nil
+}
+
+const leaveSQL = `DELETE FROM replicas WHERE id = $1`
+
+func (p *postgres) leave(ctx context.Context, owner string) error {
+	if err := run(ctx, p.db, segment{{sql: leaveSQL, args: []any{owner}}}); err != nil {
+		return fmt.Errorf("end the membership of %s: %w", owner, err)
+	}
+	return nil
+}
