@@ -1,0 +1,478 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"rota/internal/fence"
+)
+
+// A world is a simulated database and the replicas that compete in it. It lives in a synctest bubble.
+type world struct {
+	t    *testing.T
+	db   *memory
+	skew time.Duration // how much the clocks have jumped ahead of the bubble's in suspensions
+	mu   sync.Mutex
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t}
+	w.db = newMemory(w.now)
+	return w
+}
+
+func (w *world) jumped() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.skew
+}
+
+func (w *world) now() time.Time { return time.Now().Add(w.jumped()) }
+
+// suspend lets time pass for every clock but the monotonic one, on which timers run.
+func (w *world) suspend(d time.Duration) {
+	w.mu.Lock()
+	w.skew += d
+	w.mu.Unlock()
+}
+
+// A replica is an elector, and what its leads do.
+type replica struct {
+	*Elector
+	w      *world
+	net    *faulty
+	reg    *prometheus.Registry
+	stop   context.CancelFunc
+	done   chan struct{}
+	linger time.Duration // how long a lead takes to return
+
+	mu      sync.Mutex
+	terms   []*Term
+	stuck   bool // leads do not return until unstick is closed
+	unstick chan struct{}
+}
+
+const (
+	testLease = 15 * time.Second
+	testRenew = 5 * time.Second
+)
+
+func (w *world) start(name string, next func(string) fault, leases ...Lease) *replica {
+	w.t.Helper()
+	if next == nil {
+		next = func(string) fault { return fault{} }
+	}
+	r := &replica{w: w, net: &faulty{store: w.db, next: next}, reg: prometheus.NewRegistry(), done: make(chan struct{}), unstick: make(chan struct{})}
+	e, err := newElector(r.net, Config{Owner: name, Lease: testLease, Renew: testRenew, Metrics: r.reg})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	begun := time.Now()
+	e.sinceBoot = func() time.Duration { return time.Since(begun) + w.jumped() + time.Hour }
+	e.rand = rand.New(rand.NewPCG(1, uint64(len(name))))
+	r.Elector = e
+	ctx, cancel := context.WithCancel(w.t.Context())
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		if err := e.Run(ctx, leases, r.lead); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	return r
+}
+
+func (r *replica) lead(t *Term) {
+	r.mu.Lock()
+	r.terms = append(r.terms, t)
+	stuck := r.stuck
+	r.mu.Unlock()
+	t.Ready()
+	if stuck {
+		<-r.unstick
+	}
+	select {
+	case <-t.Asked():
+	case <-t.Context().Done():
+	}
+	time.Sleep(r.linger)
+}
+
+func (r *replica) leading() (live []*Term) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.terms {
+		if t.Context().Err() == nil {
+			live = append(live, t)
+		}
+	}
+	return live
+}
+
+func (r *replica) leads(name string) *Term {
+	for _, t := range r.leading() {
+		if t.Token.Lease == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func (r *replica) end() {
+	r.stop()
+	<-r.done
+	r.net.late.Wait()
+}
+
+func leasesNamed(names ...string) (ls []Lease) {
+	for _, n := range names {
+		ls = append(ls, Lease{Name: n, Job: n})
+	}
+	return ls
+}
+
+func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+func expectLeader(t *testing.T, w *world, name string, who *replica, epoch int64) *Term {
+	t.Helper()
+	r := w.db.get(name)
+	term := who.leads(name)
+	if r.owner != who.cfg.Owner || r.epoch != epoch || term == nil || term.Token.Epoch != epoch {
+		t.Fatalf("%s: row %v, term %v; want %s at epoch %d", name, r, term, who.cfg.Owner, epoch)
+	}
+	return term
+}
+
+// P1, P9: replicas started together share the leases, and a released lease is taken at once.
+func TestReplicasShareAndHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ls := leasesNamed("a", "b", "c", "d")
+		r1, r2 := w.start("r1", nil, ls...), w.start("r22", nil, ls...)
+		pass(testRenew)
+		if n, m := len(r1.leading()), len(r2.leading()); n != 2 || m != 2 {
+			t.Fatalf("r1 leads %d and r2 %d, want 2 each", n, m)
+		}
+		before := time.Now()
+		r1.end()
+		synctest.Wait()
+		if n := len(r2.leading()); n != 4 {
+			t.Fatalf("r2 leads %d after r1 has drained, want 4", n)
+		}
+		if took := time.Since(before); took > 100*time.Millisecond {
+			t.Errorf("the handover took %v", took)
+		}
+		r2.end()
+	})
+}
+
+// P1: a dead replica's lease is taken just after its expiry, and never before.
+func TestTakeoverJustAfterExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		net := &script{}
+		r1 := w.start("r1", net.next, leasesNamed("a")...)
+		pass(testRenew)
+		r2 := w.start("r22", nil, leasesNamed("a")...)
+		pass(testRenew)
+		expectLeader(t, w, "a", r1, 1)
+		net.set("", fault{fail: true}, -1)
+		expiry := w.db.get("a").expires
+		pass(expiry.Sub(w.now()) - time.Millisecond)
+		if r := w.db.get("a"); r.owner != "r1" {
+			t.Fatalf("taken before expiry: %v", r)
+		}
+		pass(20 * time.Millisecond)
+		expectLeader(t, w, "a", r2, 2)
+		r2.end()
+		r1.end()
+	})
+}
+
+// P5: whatever happens to the renewals, the context ends by the local deadline, which lies before
+// the expiry, and a replica that lost its leadership competes again.
+func TestTermEndsByItsDeadline(t *testing.T) {
+	faults := map[string]fault{
+		"errors":         {fail: true},
+		"hangs":          {delay: time.Minute},
+		"lost answers":   {mute: true},
+		"late execution": {delay: 6 * time.Second},
+	}
+	for name, broken := range faults {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				net := &script{}
+				r1 := w.start("r1", net.next, leasesNamed("a")...)
+				pass(2 * testRenew)
+				term := expectLeader(t, w, "a", r1, 1)
+				net.set("", broken, -1)
+				pass(testRenew + testLease - testLease/15)
+				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrDeadline) && !errors.Is(cause, ErrLost) {
+					t.Fatalf("the term did not end in time: cause %v", cause)
+				}
+				net.clear()
+				pass(5 * testLease)
+				if next := r1.leads("a"); next == nil || next.Token.Epoch < 2 {
+					t.Fatalf("r1 does not lead again: %v, row %v", next, w.db.get("a"))
+				}
+				r1.end()
+			})
+		})
+	}
+}
+
+// P5: the monotonic clock, and with it every timer, stands still while a machine is suspended.
+func TestSuspendedReplicaEndsItsTermWhenItWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a")...)
+		pass(testRenew + testRenew/2)
+		term := expectLeader(t, w, "a", r1, 1)
+		w.suspend(time.Minute)
+		pass(testLease / 15 / 4)
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrDeadline) {
+			t.Fatalf("a quarter of the margin after waking the cause is %v", cause)
+		}
+		pass(testLease)
+		expectLeader(t, w, "a", r1, 2)
+		r1.end()
+	})
+}
+
+// A slow answer must not stretch a term: the deadline counts from the sending.
+func TestDeadlineCountsFromSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		net := &script{}
+		r1 := w.start("r1", net.next, leasesNamed("a")...)
+		pass(2 * testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		net.set("beat", fault{delay: 3 * time.Second}, -1)
+		sent := r1.sinceBoot()
+		pass(testRenew) // somewhere in here a heartbeat is sent, and answered 3 s later
+		pass(3 * time.Second)
+		due, _ := term.due()
+		if latest := sent + testRenew + testLease - testLease/15; due > latest {
+			t.Errorf("due %v after the sending, want %v at most", due-sent, latest-sent)
+		}
+		r1.end()
+	})
+}
+
+// One slow call in between costs nothing: two retries fit into a lease.
+func TestOneStalledHeartbeatLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		net := &script{}
+		r1 := w.start("r1", net.next, leasesNamed("a")...)
+		pass(2 * testRenew)
+		net.set("beat", fault{delay: 6 * time.Second}, 1)
+		pass(4 * testRenew)
+		expectLeader(t, w, "a", r1, 1)
+		r1.end()
+	})
+}
+
+// P2: an acquisition whose answer was lost is given back, and the work begins under a new epoch.
+func TestLostAcquisitionIsNotAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		net := &script{}
+		net.set("acquire", fault{mute: true}, 1)
+		r1 := w.start("r1", net.next, leasesNamed("a")...)
+		pass(testRenew)
+		if r := w.db.get("a"); r.epoch != 1 || len(r1.leading()) != 0 {
+			t.Fatalf("row %v, leading %v", r, r1.leading())
+		}
+		pass(2 * testRenew)
+		expectLeader(t, w, "a", r1, 2)
+		r1.end()
+	})
+}
+
+// P1, P2: a row stolen by another program is noticed within a heartbeat, left untouched, and won
+// again when it runs out.
+func TestStolenLeaseIsLostAndWonAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a", "b")...)
+		pass(testRenew)
+		term, other := expectLeader(t, w, "a", r1, 1), expectLeader(t, w, "b", r1, 1)
+		w.db.set("a", func(r *row) { r.owner, r.epoch, r.expires = "stranger", 2, w.now().Add(testLease) })
+		stolen := w.db.get("a")
+		pass(testRenew)
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrLost) {
+			t.Fatalf("cause %v", cause)
+		}
+		if now := w.db.get("a"); now != stolen {
+			t.Fatalf("the stranger's row was touched: %v, was %v", now, stolen)
+		}
+		pass(testLease)
+		expectLeader(t, w, "a", r1, 3)
+		if other.Context().Err() != nil {
+			t.Error("the other lease's term ended too")
+		}
+		r1.end()
+	})
+}
+
+// P8: a locked row costs its own lease alone, and not before its deadline.
+func TestLockedRowCostsOneLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a", "b")...)
+		pass(testRenew)
+		term, other := expectLeader(t, w, "a", r1, 1), expectLeader(t, w, "b", r1, 1)
+		w.db.set("a", func(r *row) { r.held = true })
+		pass(8 * time.Second)
+		if term.Context().Err() != nil {
+			t.Fatal("the term ended before its deadline")
+		}
+		w.db.set("a", func(r *row) { r.held = false })
+		pass(time.Second)
+		w.db.set("a", func(r *row) { r.held = true })
+		pass(time.Minute)
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrDeadline) {
+			t.Fatalf("cause %v", cause)
+		}
+		if other.Context().Err() != nil {
+			t.Error("the other lease's term ended too")
+		}
+		w.db.set("a", func(r *row) { r.held = false })
+		pass(10 * time.Second)
+		if r1.leads("a") == nil {
+			t.Error("a is not led again after the row was let go")
+		}
+		r1.end()
+	})
+}
+
+// P6: renewed until the lead has returned, and only then released.
+func TestReleasedOnlyAfterTheLeadReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a")...)
+		r1.linger = 40 * time.Second
+		pass(testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		r2 := w.start("r22", nil, leasesNamed("a")...)
+		pass(testRenew)
+		r1.stop()
+		pass(39 * time.Second)
+		expectLeader(t, w, "a", r1, 1)
+		if term.Context().Err() != nil {
+			t.Fatal("the term ended while its lead was returning")
+		}
+		<-r1.done
+		pass(100 * time.Millisecond)
+		expectLeader(t, w, "a", r2, 2)
+		r2.end()
+	})
+}
+
+// P6: a lead that never returns keeps its lease from being released; ended, it runs out, and the
+// replica does not compete for it again.
+func TestStuckLeadIsLeftToExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a", "b")...)
+		r1.mu.Lock()
+		r1.stuck = true
+		r1.mu.Unlock()
+		pass(testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		term.End(errors.New("abandoned"))
+		expiry := w.db.get("a").expires
+		pass(expiry.Sub(w.now()) - time.Millisecond)
+		if r := w.db.get("a"); !r.expires.Equal(expiry) {
+			t.Fatalf("renewed or released: %v, want expiry %v", r, expiry)
+		}
+		pass(3 * testLease)
+		if r := w.db.get("a"); r.epoch != 1 {
+			t.Fatalf("it was acquired again: %v", r)
+		}
+		if r1.leads("b") == nil {
+			t.Error("the other lease was lost")
+		}
+		close(r1.unstick)
+		r1.end()
+	})
+}
+
+// P10: the gauge is 1 exactly while the term's context lives.
+func TestGaugeFollowsTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a")...)
+		gauge := func() float64 { return testutil.ToFloat64(r1.metrics.leader.WithLabelValues("a", "")) }
+		synctest.Wait()
+		if gauge() != 0 {
+			t.Fatal("1 before the first term")
+		}
+		pass(testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		if gauge() != 1 {
+			t.Fatal("0 during a term")
+		}
+		term.End(fence.ErrFenced)
+		if gauge() != 0 {
+			t.Fatal("1 after the term's end")
+		}
+		r1.end()
+	})
+}
+
+// Lost leadership is normal: the replica competes again, with a higher epoch each time. A restored
+// row is overtaken by the epoch that was seen on protected rows.
+func TestSeenEpochIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a")...)
+		pass(testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		r1.Seen("a", 70)
+		term.End(errors.New("the protected rows know a higher epoch"))
+		pass(2 * testRenew)
+		expectLeader(t, w, "a", r1, 71)
+		r1.GiveUp("a", Reason("step down"))
+		pass(2 * testRenew)
+		expectLeader(t, w, "a", r1, 72)
+		r1.end()
+	})
+}
+
+// Without announcements a release is found by polling, within a heartbeat.
+func TestWithoutAnnouncementsPollingIsEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.db.deaf = true
+		r1 := w.start("r1", nil, leasesNamed("a")...)
+		pass(testRenew)
+		r2 := w.start("r22", nil, leasesNamed("a")...)
+		pass(testRenew)
+		r1.end()
+		pass(2*testRenew + testRenew/2)
+		expectLeader(t, w, "a", r2, 2)
+		r2.end()
+	})
+}
+
+func TestWrongTimingIsRefused(t *testing.T) {
+	for _, c := range []struct{ lease, renew time.Duration }{
+		{0, 0}, {-time.Second, time.Second}, {15 * time.Second, 0}, {15 * time.Second, -time.Second},
+		{15 * time.Second, 20 * time.Second}, {14 * time.Second, 5 * time.Second}, {time.Millisecond, time.Second},
+	} {
+		if err := (Config{Owner: "x", Lease: c.lease, Renew: c.renew}).Validate(); err == nil {
+			t.Errorf("lease %v, renewal %v: accepted", c.lease, c.renew)
+		}
+	}
+}

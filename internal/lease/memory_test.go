@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// memory is the store of tests whose time is simulated. It does what the statements of postgres do,
+// each call at one instant; TestStoresAgree holds the two equal.
+type memory struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	rows    map[string]*row
+	terms   map[string]int64 // the highest epoch in the history
+	members map[string]memberRow
+	ears    map[int]chan []string
+	ear     int
+	deaf    bool // announcements do not arrive
+
+	watch func(*memory) // called after each change, with mu held
+}
+
+type row struct {
+	owner   string
+	expires time.Time
+	epoch   int64
+	held    bool // somebody has locked it
+	since   time.Time
+}
+
+type memberRow struct {
+	expires  time.Time
+	draining bool
+}
+
+func newMemory(now func() time.Time) *memory {
+	return &memory{now: now, rows: map[string]*row{}, terms: map[string]int64{}, members: map[string]memberRow{}, ears: map[int]chan []string{}}
+}
+
+func (m *memory) changed() {
+	if m.watch != nil {
+		m.watch(m)
+	}
+}
+
+func (m *memory) register(_ context.Context, names []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range names {
+		if m.rows[n] == nil {
+			m.rows[n] = &row{expires: m.now().Add(-time.Second)}
+		}
+	}
+	return nil
+}
+
+func (m *memory) beat(ctx context.Context, self member, held []holding) ([]verdict, look, error) {
+	verdicts, err := m.renew(ctx, self.owner, self.lease, held)
+	if err != nil {
+		return nil, look{}, err
+	}
+	m.mu.Lock()
+	m.members[self.owner] = memberRow{expires: m.now().Add(self.lasts), draining: self.draining}
+	m.mu.Unlock()
+	l, err := m.look(ctx, self.owner)
+	if self.draining {
+		l.members--
+	}
+	return verdicts, l, err
+}
+
+func (m *memory) look(_ context.Context, owner string) (look, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := look{now: m.now(), members: 1}
+	for id, r := range m.members {
+		if id != owner && r.expires.After(l.now) && !r.draining {
+			l.members++
+		}
+	}
+	loads := map[string]load{}
+	for _, name := range slices.Sorted(maps.Keys(m.rows)) {
+		r := m.rows[name]
+		if !r.expires.After(l.now) {
+			l.free = append(l.free, name)
+			continue
+		}
+		o, ok := loads[r.owner]
+		if !ok || r.expires.Before(o.earliest) {
+			o.earliest = r.expires
+		}
+		o.owner = r.owner
+		o.leases++
+		loads[r.owner] = o
+	}
+	for _, owner := range slices.Sorted(maps.Keys(loads)) {
+		l.owners = append(l.owners, loads[owner])
+	}
+	return l, nil
+}
+
+// judge is what every statement over holdings asks of a row first.
+func (m *memory) judge(owner string, h holding) (*row, verdict) {
+	r := m.rows[h.name]
+	switch {
+	case r == nil || r.owner != owner || r.epoch != h.epoch || !r.expires.After(m.now()):
+		return nil, lost
+	case r.held:
+		return nil, locked
+	}
+	return r, renewed
+}
+
+func (m *memory) renew(_ context.Context, owner string, lease time.Duration, held []holding) ([]verdict, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	verdicts := make([]verdict, len(held))
+	for i, h := range held {
+		r, v := m.judge(owner, h)
+		if v == renewed {
+			r.expires = m.now().Add(lease)
+		}
+		verdicts[i] = v
+	}
+	m.changed()
+	return verdicts, nil
+}
+
+func (m *memory) acquire(_ context.Context, owner string, lease time.Duration, claims []claim, wait bool) ([]grant, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	grants := make([]grant, len(claims))
+	now := m.now()
+	for i, c := range claims {
+		r := m.rows[c.name]
+		switch {
+		case r == nil || r.expires.After(now):
+			continue
+		case r.held && wait:
+			return nil, context.DeadlineExceeded
+		case r.held:
+			grants[i].outcome = busy
+			continue
+		}
+		known := max(r.epoch, c.seen, m.terms[c.name])
+		if known >= absurdEpoch {
+			grants[i] = grant{outcome: absurd, epoch: known}
+			continue
+		}
+		grants[i] = grant{outcome: won, epoch: known + 1, first: r.epoch == 0, idle: now.Sub(r.expires)}
+		r.owner, r.epoch, r.expires, r.since = owner, known+1, now.Add(lease), now
+		m.terms[c.name] = known + 1
+	}
+	m.changed()
+	return grants, nil
+}
+
+func (m *memory) release(_ context.Context, owner, _ string, held []holding) ([]verdict, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	verdicts := make([]verdict, len(held))
+	var names []string
+	for i, h := range held {
+		r, v := m.judge(owner, h)
+		if v == renewed {
+			r.expires = m.now()
+			names = append(names, h.name)
+		}
+		verdicts[i] = v
+	}
+	m.changed()
+	if len(names) > 0 && !m.deaf {
+		for _, c := range m.ears {
+			select {
+			case c <- names:
+			default:
+			}
+		}
+	}
+	return verdicts, nil
+}
+
+func (m *memory) mine(_ context.Context, owner string) (held []holding, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(m.rows)) {
+		if r := m.rows[name]; r.owner == owner && r.expires.After(m.now()) {
+			held = append(held, holding{name, r.epoch})
+		}
+	}
+	return held, nil
+}
+
+func (m *memory) leave(_ context.Context, owner string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.members, owner)
+	return nil
+}
+
+func (m *memory) listen(ctx context.Context, _ string, hint func([]string), reaches func(bool, error)) {
+	c := make(chan []string, 16)
+	m.mu.Lock()
+	m.ear++
+	me := m.ear
+	m.ears[me] = c
+	m.mu.Unlock()
+	reaches(true, nil)
+	for {
+		select {
+		case names := <-c:
+			hint(names)
+		case <-ctx.Done():
+			m.mu.Lock()
+			delete(m.ears, me)
+			m.mu.Unlock()
+			return
+		}
+	}
+}
+
+// Further hands for tests: what other programs might do to a row.
+
+func (m *memory) set(name string, f func(*row)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.rows[name])
+	m.terms[name] = max(m.terms[name], m.rows[name].epoch)
+	m.changed()
+}
+
+func (m *memory) get(name string) row {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.rows[name]; r != nil {
+		return *r
+	}
+	return row{}
+}
+
+func (r row) String() string { return fmt.Sprintf("%s@%d until %s", r.owner, r.epoch, r.expires) }

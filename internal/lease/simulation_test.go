@@ -1,0 +1,203 @@
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A simulation is three replicas, four leases and a competitor that speaks the article's SQL, under
+// random faults: calls that fail, hang, execute late or lose their answers, locked rows, suspended
+// machines, drains and restarts. What P1, P2, P5 and P6 promise is checked after every change of a
+// row, and every few milliseconds in between.
+type simulation struct {
+	*world
+	rng    *rand.Rand
+	rngMu  sync.Mutex
+	mu     sync.Mutex
+	all    []*replica
+	rough  bool
+	woke   time.Time // when the last suspension ended
+	epochs map[string]int64
+}
+
+// TestSimulation runs seeds from a random one on; ROTA_SEED=n runs that one alone, and
+// ROTA_SEEDS=n that many.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	simulate(t, 200)
+}
+
+func simulate(t *testing.T, seeds int) {
+	first := uint64(time.Now().UnixNano() % 1e9)
+	if s := os.Getenv("ROTA_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, seeds = n, 1
+	}
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		synctest.Test(t, func(t *testing.T) { simulateOnce(t, seed) })
+		if t.Failed() {
+			t.Fatalf("run it again with ROTA_SEED=%d", seed)
+		}
+	}
+}
+
+func simulateOnce(t *testing.T, seed uint64) {
+	s := &simulation{world: newWorld(t), rng: rand.New(rand.NewPCG(seed, 7)), epochs: map[string]int64{}}
+	s.db.watch = s.check
+	leases := leasesNamed("a", "b", "c", "d")
+	for i := range 3 {
+		s.join(fmt.Sprintf("r%d/%d", i, 0), leases)
+	}
+	s.rough = true
+	next := 3
+	for range 60 {
+		pass(time.Duration(s.draw(3000)) * time.Millisecond)
+		s.db.mu.Lock()
+		s.check(s.db)
+		s.db.mu.Unlock()
+		switch s.draw(12) {
+		case 0:
+			s.restart(fmt.Sprintf("r/%d", next), leases)
+			next++
+		case 1:
+			s.suspend(time.Duration(s.draw(30)) * time.Second)
+			s.mu.Lock()
+			s.woke = time.Now()
+			s.mu.Unlock()
+		case 2, 3:
+			name := leases[s.draw(4)].Name
+			s.db.set(name, func(r *row) { r.held = !r.held })
+		case 4:
+			s.article(leases[s.draw(4)].Name)
+		case 5:
+			s.all[s.draw(len(s.all))].GiveUp(leases[s.draw(4)].Name, Reason("step down"))
+		}
+	}
+	s.calm(leases)
+}
+
+func (s *simulation) draw(n int) int {
+	s.rngMu.Lock()
+	defer s.rngMu.Unlock()
+	return s.rng.IntN(n)
+}
+
+func (s *simulation) join(name string, leases []Lease) {
+	r := s.start(name, s.next, leases...)
+	r.linger = time.Duration(s.draw(3000)) * time.Millisecond
+	s.mu.Lock()
+	s.all = append(s.all, r)
+	s.mu.Unlock()
+}
+
+// restart drains one replica, and starts another without waiting.
+func (s *simulation) restart(name string, leases []Lease) {
+	s.all[s.draw(len(s.all))].stop()
+	s.join(name, leases)
+}
+
+func (s *simulation) next(string) fault {
+	s.mu.Lock()
+	rough := s.rough
+	s.mu.Unlock()
+	if !rough {
+		return fault{}
+	}
+	switch s.draw(10) {
+	case 0:
+		return fault{fail: true}
+	case 1:
+		return fault{mute: true}
+	case 2:
+		return fault{delay: time.Duration(s.draw(9000)) * time.Millisecond}
+	case 3:
+		return fault{delay: time.Duration(s.draw(9000)) * time.Millisecond, mute: true}
+	}
+	return fault{delay: time.Duration(s.draw(20)) * time.Millisecond}
+}
+
+// article is the article's upsert by another program: it renews what is its own, and takes over
+// what has expired.
+func (s *simulation) article(name string) {
+	s.db.set(name, func(r *row) {
+		now := s.now()
+		switch {
+		case r.held:
+		case r.owner == "article" && !r.expires.Before(now):
+			r.expires = now.Add(testLease)
+		case r.expires.Before(now):
+			r.owner, r.epoch, r.expires, r.since = "article", r.epoch+1, now.Add(testLease), now
+		}
+	})
+}
+
+// check holds the promises against the rows. The database's lock is held.
+func (s *simulation) check(db *memory) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := db.now()
+	for name, r := range db.rows {
+		if r.epoch < s.epochs[name] {
+			s.t.Errorf("P2: the epoch of %s fell from %d to %d", name, s.epochs[name], r.epoch)
+		}
+		s.epochs[name] = r.epoch
+	}
+	asleep := time.Since(s.woke) <= testLease/15/4
+	workedUnder := map[string]string{}
+	for _, replica := range s.all {
+		replica.mu.Lock()
+		for _, t := range replica.terms {
+			key := fmt.Sprint(t.Token.Lease, "@", t.Token.Epoch)
+			if who, twice := workedUnder[key]; twice {
+				s.t.Errorf("P2: %s was worked under by %s and %s", key, who, t.Token.Owner)
+			}
+			workedUnder[key] = t.Token.Owner
+			if t.Context().Err() != nil || asleep {
+				continue
+			}
+			r := db.rows[t.Token.Lease]
+			if r.owner != t.Token.Owner || r.epoch != t.Token.Epoch {
+				s.t.Errorf("P1, P5: %s of %s lives although the row is %v", key, t.Token.Owner, r)
+			}
+			if !r.expires.After(now) {
+				s.t.Errorf("P5, P6: %s of %s lives at %s although the lease has run out or was released: %v", key, t.Token.Owner, now, r)
+			}
+		}
+		replica.mu.Unlock()
+	}
+}
+
+// calm ends the faults: every lease must be led, by one, and then everybody must be able to leave.
+func (s *simulation) calm(leases []Lease) {
+	s.mu.Lock()
+	s.rough = false
+	s.mu.Unlock()
+	for _, l := range leases {
+		s.db.set(l.Name, func(r *row) { r.held = false })
+	}
+	s.join("last", leases)
+	pass(10 * testLease)
+	for _, l := range leases {
+		n := 0
+		for _, r := range s.all {
+			if r.leads(l.Name) != nil {
+				n++
+			}
+		}
+		if n != 1 {
+			s.t.Errorf("%s is led by %d replicas in calm: row %v", l.Name, n, s.db.get(l.Name))
+		}
+	}
+	for _, r := range s.all {
+		r.end()
+	}
+}
