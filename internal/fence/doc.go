@@ -1,2 +1,92 @@
 // Package fence refuses writes from a term of leadership that has passed.
+//
+// A leader that slept through its lease's expiry does not know it, and no code can tell it in time.
+// So it is not asked to know: what it writes carries its fencing token, and the database refuses it.
+//
+// # What is promised
+//
+// P3: once a takeover has committed, no write through a [Writer] of an earlier term takes effect,
+// not on a row that the new leader has written, not on one that it has not, not as a new row.
+//
+// P4: [Raise] brings the protected rows up to the new term's epoch before it does any work, so that
+// the article's own upsert, sent by hand with an old epoch, changes nothing either.
+//
+// P5: a refused write ends the term at once, and the end of the term cuts short what is under way.
+//
+// P8: what a former leader left behind holds its successor up briefly: half a second in a paused
+// transaction or in a wait for a lock, less where its backends may be ended.
+//
+// # The guard
+//
+// Every fenced write locks its lease row, by job, owner, epoch and expiry, FOR KEY SHARE until it
+// commits: [Writer.Upsert] inside the statement, before any row; [Writer.Tx] as the last statement,
+// in the round trip that carries COMMIT and with no Sync in between, so that COMMIT is skipped if
+// the guard raises. A guard that finds no row raises SQLSTATE RF001; one that merely returned no row
+// would let COMMIT through.
+//
+// Why this lock, and what it meets on the lease row:
+//
+//	                       FOR KEY SHARE (a fenced write)
+//	another fenced write   goes on     they are many, for one job
+//	a renewal              goes on     it changes no key; behind FOR SHARE it would starve
+//	a release              goes on     it changes no key; the takeover after it waits
+//	a change of epoch      waits       it changes a key, by the unique index on (job_name, epoch)
+//
+// The lock decides, and not the comparison alone, because a statement sees the rows as they were
+// when it began:
+//
+//	former leader         successor                     what refuses the former leader
+//	-------------         ---------                     ------------------------------
+//	snapshot, lock
+//	                      takeover waits
+//	insert, commit
+//	                      takeover, raise               (nothing: it came first, and is raised)
+//
+//	snapshot (epoch 7)
+//	                      takeover to 8, raise
+//	lock                                                the row's newest version: the key has changed
+//
+//	BEGIN, insert
+//	                      takeover to 8
+//	                      raise                         (does not see the row, nor has to)
+//	guard, COMMIT                                       the guard; COMMIT is never executed
+//
+//	BEGIN, update, pause
+//	                      takeover to 8
+//	                      raise waits for the row       (200 ms, then it ends the paused backend)
+//	thaw                                                the connection is gone
+//
+//	                      takeover, raise, its work
+//	upsert by hand                                      the row: 8 > 7
+//
+// In the second case a trigger that merely locks the new lease row is not enough. To an older
+// snapshot the former version then looks unchanged in its key, FOR KEY SHARE is granted on it as it
+// was, and a stale row goes in after the raise; a test shows it. PostgreSQL follows a row to its
+// newest version only where a key has changed, which is what the index is for.
+//
+// The lock order is lease row, then rows in the order of their keys; in Tx, rows, then lease row.
+// Neither the takeover, which locks the lease row alone, nor the raise, which locks rows alone, can
+// close a circle with them.
+//
+// Other places where order matters: the guard asks for expires_at > clock_timestamp(), so that a
+// late leader cannot hold up its successor, but nothing rests on that clock. Tx is READ COMMITTED,
+// whatever the session's default, for its guard must see what committed since it began. Settings
+// last for one transaction and travel in its first round trip, which suits a transaction pooler.
+//
+// # What is not promised
+//
+// Effects outside this database: an e-mail, a third party's API.
+//
+// Programs that write around the fence. fence_protect(table) adds a trigger that refuses an update
+// which lowers an epoch; it cannot tell a stale insert, nor an update that leaves the epoch alone.
+//
+// That every error means that nothing was written: [ErrUnknown] says where an answer was lost.
+//
+// Any number of small writes. Several transactions that hold one lease row at once make it a
+// multixact, and tens of connections that write one row at a time for one job can use up its member
+// space within hours (11,000 writes a second on 32 connections): write in batches.
+//
+// Statements of a former leader that take long. The timeouts bound its pauses and its waits; one
+// long statement in a Tx is ended only where its backend may be, by a role that may signal it, on a
+// connection that carries the replica's application_name.
 package fence

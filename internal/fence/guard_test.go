@@ -2,6 +2,7 @@ package fence_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -45,12 +46,14 @@ func closeGate(t testing.TB, db *pgxpool.Pool, n int) (open func()) {
 	if _, err := conn.Exec(within(t), `SELECT pg_advisory_lock($1)`, n); err != nil {
 		t.Fatal(err)
 	}
-	return func() {
-		if _, err := conn.Exec(within(t), `SELECT pg_advisory_unlock($1)`, n); err != nil {
+	open = sync.OnceFunc(func() {
+		if _, err := conn.Exec(context.Background(), `SELECT pg_advisory_unlock($1)`, n); err != nil {
 			t.Error(err)
 		}
 		conn.Release()
-	}
+	})
+	t.Cleanup(open)
+	return open
 }
 
 // atGate starts something and returns once it waits at a gate.
