@@ -2,49 +2,39 @@
 package registry
 
 import (
-	"context"
-	"log/slog"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"rota/internal/fence"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
 )
 
-// A Job is a named unit of work.
-type Job struct {
-	Name     string
-	About    string
-	Runbook  string
-	Schedule Schedule
-	Run      func(ctx context.Context, run *Run) error
-	Protects []fence.Table
-	Args     any
-	Timeout  time.Duration
+// registered is filled while the program's packages are initialised, and not after.
+var (
+	mu         sync.Mutex
+	registered []Job
+)
 
-	Source string // file:line of its registration
+// Register adds a job to those of this binary. It is called in init functions, so it only stores
+// the job and where it was registered: what is wrong with it is for Jobs to say, and it never
+// panics.
+func Register(j Job) {
+	if _, file, line, ok := runtime.Caller(1); ok {
+		file = filepath.ToSlash(file)
+		j.Source = path.Join(path.Base(path.Dir(file)), path.Base(file)) + ":" + strconv.Itoa(line)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	registered = append(registered, j)
 }
 
-// A Reader reads the database.
-type Reader interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+// Jobs returns every registered job, sorted by name, or an error that joins every reason why they
+// cannot be served, each in one line with the way out. It may be called again: the answer is the
+// same, and the caller's to change.
+func Jobs() ([]Job, error) {
+	mu.Lock()
+	jobs := slices.Clone(registered)
+	mu.Unlock()
+	return Check(jobs)
 }
-
-// A Run is one attempt at a tick.
-type Run struct {
-	Job      string
-	Tick     time.Time
-	Attempt  int
-	Args     any
-	DB       Reader
-	Fence    *fence.Writer
-	Log      *slog.Logger
-	Draining <-chan struct{}
-}
-
-// Register stores a job, to be checked by Jobs. It never panics.
-func Register(j Job) { panic("written by the registry's own task") }
-
-// Jobs returns every registered job, sorted by name, or every reason why they cannot be served.
-func Jobs() ([]Job, error) { panic("written by the registry's own task") }

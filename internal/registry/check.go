@@ -1,0 +1,122 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"rota/internal/fence"
+)
+
+// Check returns the jobs sorted by name, or an error that joins every reason why they cannot be
+// served together, each in one line that names the job, the field and the way out.
+func Check(jobs []Job) ([]Job, error) {
+	jobs = slices.Clone(jobs)
+	// Stable, so that of two jobs with one name it is the later one that is refused.
+	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Name, b.Name) })
+	var errs []error
+	for i, j := range jobs {
+		if i > 0 && j.Name != "" && jobs[i-1].Name == j.Name {
+			errs = append(errs, fmt.Errorf("%s: there is one of that name already, from %s: rename one of them", j.label(), jobs[i-1].origin()))
+		}
+		errs = append(errs, j.faults()...)
+	}
+	errs = append(errs, sharedTables(jobs)...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// label names the job in an error.
+func (j Job) label() string { return fmt.Sprintf("job %q (%s)", j.Name, j.origin()) }
+
+func (j Job) origin() string { return cmp.Or(j.Source, "not registered") }
+
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// faults is what is wrong with the job by itself.
+func (j Job) faults() []error {
+	var errs []error
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s: %w", j.label(), field, fmt.Errorf(format, args...)))
+	}
+	switch {
+	case j.Name == "":
+		refuse("name", "it is empty: give it one of [a-z0-9_-]")
+	case !namePattern.MatchString(j.Name):
+		refuse("name", "it must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter or a digit")
+	}
+	if j.Run == nil {
+		refuse("run", "there is no function: set Run")
+	}
+	if err := j.Schedule.Err(); err != nil {
+		refuse("schedule", "%w", err)
+	}
+	if j.Timeout < 0 {
+		refuse("timeout", "%v: it must not be negative; 0 means none", j.Timeout)
+	}
+	if j.Args != nil && reflect.TypeOf(j.Args).Kind() != reflect.Struct {
+		refuse("args", "it is a %T: it must be a struct, not a pointer to one", j.Args)
+	}
+	for i, t := range j.Protects {
+		if strings.TrimSpace(t.Name) == "" {
+			refuse("protects", "a table has no name: give it the one it has in the database")
+			continue
+		}
+		if len(t.Key) == 0 || slices.Contains(t.Key, "") {
+			refuse("protects", "table %s: name the columns of its unique key in Key", t.Name)
+		}
+		for _, other := range j.Protects[:i] {
+			if sameTable(t, other) {
+				refuse("protects", "table %s is named twice: name it once", t.Name)
+			}
+		}
+	}
+	return errs
+}
+
+// sharedTables refuses two jobs on one table: each would raise the other's rows, and be refused
+// by the other's epoch, for ever.
+func sharedTables(jobs []Job) []error {
+	type claim struct {
+		job   Job
+		table fence.Table
+	}
+	byName := map[string][]claim{} // by the name without its schema
+	var errs []error
+	for _, j := range jobs {
+		for _, t := range j.Protects {
+			_, name := qualified(t)
+			for _, c := range byName[name] {
+				if c.job.Source == j.Source && c.job.Name == j.Name || !sameTable(c.table, t) {
+					continue
+				}
+				errs = append(errs, fmt.Errorf("%s: protects: table %s is protected by job %q (%s) already: let one job write it",
+					j.label(), t.Name, c.job.Name, c.job.origin()))
+				break
+			}
+			byName[name] = append(byName[name], claim{j, t})
+		}
+	}
+	return errs
+}
+
+// sameTable says whether two names may mean one table: a name without a schema may be in any.
+func sameTable(a, b fence.Table) bool {
+	schemaA, nameA := qualified(a)
+	schemaB, nameB := qualified(b)
+	return nameA == nameB && (schemaA == schemaB || schemaA == "" || schemaB == "")
+}
+
+func qualified(t fence.Table) (schema, name string) {
+	schema, name, ok := strings.Cut(strings.TrimSpace(t.Name), ".")
+	if !ok {
+		return "", schema
+	}
+	return schema, name
+}

@@ -1,0 +1,68 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"rota/internal/fence"
+)
+
+// A Job is a named unit of work. Only one replica at a time leads it; on that one it never overlaps
+// itself.
+type Job struct {
+	// Name is the key of the job's lease and of its history: [a-z0-9][a-z0-9_-]{0,62}. A renamed
+	// job is a new one.
+	Name string
+	// About is one sentence on what it is for.
+	About string
+	// Runbook is the URL of what to do when it fails; empty: there is none.
+	Runbook string
+	// Schedule says when it is due. There is no default.
+	Schedule Schedule
+	// Run does the work once. It should return soon after ctx ends: its lease is released only when
+	// it has returned, and one that does not return within the replica's grace is left behind. What
+	// its context's end, its error, or its panic mean for the run's outcome is the scheduler's to
+	// say; see internal/scheduler.
+	Run func(ctx context.Context, run *Run) error
+	// Protects are the tables that it writes through the fence. Empty: it leaves no mark outside.
+	Protects []fence.Table
+	// Args is a struct with the job's limits, handed to each run; nil: it has none.
+	Args any
+	// Timeout ends a run's context; 0: only the end of the term does.
+	Timeout time.Duration
+
+	// Source is where it was registered, as directory/file:line. Register sets it.
+	Source string
+}
+
+// A Reader reads the database. What a job writes goes through its fence.
+type Reader interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// A Run is one attempt at a tick, as the job's function sees it.
+type Run struct {
+	// Job is the job's name.
+	Job string
+	// Tick is the instant that the run is for, in UTC on the database's clock: not when it began.
+	// For a Continuous job it is the moment of its start.
+	Tick time.Time
+	// Attempt counts the tries at this tick from 1.
+	Attempt int
+	// Args is a value of the type of Job.Args.
+	Args any
+	// DB reads the database; its connections are shared by the jobs of this replica.
+	DB Reader
+	// Fence is what the job writes with: once its term has passed, every write is refused. It is
+	// bound to the term, not to the run, so that a cancelled run may still write its last state.
+	Fence *fence.Writer
+	// Log carries the job and the run with each line.
+	Log *slog.Logger
+	// Draining is closed when the term is to be given up soon: a run that can stop early should. Its
+	// context goes on meanwhile.
+	Draining <-chan struct{}
+}
