@@ -93,7 +93,7 @@ func sharedTables(jobs []Job) []error {
 		for _, t := range j.Protects {
 			_, name := qualified(t)
 			for _, c := range byName[name] {
-				if c.job.Source == j.Source && c.job.Name == j.Name || !sameTable(c.table, t) {
+				if c.job.Name == j.Name || !sameTable(c.table, t) { // of one name: refused as such
 					continue
 				}
 				errs = append(errs, fmt.Errorf("%s: protects: table %s is protected by job %q (%s) already: let one job write it",
