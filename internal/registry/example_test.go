@@ -42,8 +42,8 @@ func ExampleRegister() {
 	})
 
 	jobs, err := registry.Jobs()
-	fmt.Println(len(jobs), jobs[0].Name, jobs[0].Schedule.Words(), jobs[0].Source, err)
-	// Output: 1 price_check every 5 s registry/example_test.go:26 <nil>
+	fmt.Println(len(jobs), "job:", jobs[0].Name, jobs[0].Schedule.Words(), err)
+	// Output: 1 job: price_check every 5 s <nil>
 }
 
 func ExampleCron() {
