@@ -107,7 +107,7 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 			return fmt.Errorf("the database refuses us: %w", err)
 		}
 		if last == nil {
-			log.Warn("database not reached, trying again", "for", patience, "error", err)
+			log.Warn("database not reached, trying again", "for", patience.String(), "error", err)
 		}
 		if last == nil || ctx.Err() == nil { // else it says no more than that the time is up
 			last = err

@@ -235,7 +235,7 @@ func (s schema) up(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 		return fmt.Errorf("migrate the schema %s: %w", s.name, err)
 	}
 	for _, r := range results {
-		log.Info("migration applied", "schema", s.name, "version", r.Source.Version, "took", r.Duration.Round(time.Millisecond))
+		log.Info("migration applied", "schema", s.name, "version", r.Source.Version, "took", r.Duration.Round(time.Millisecond).String())
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	owner := lease.NewOwner(cfg.Name)
 	log := cfg.logger(stderr)
 	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(jobs),
-		"lease", cfg.Lease, "renew", cfg.Renew, "database", cfg.masked())
+		"lease_time", cfg.Lease.String(), "renewal", cfg.Renew.String(), "database", cfg.masked())
 
 	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *replica) run(ctx context.Context, jobs []registry.Job) error {
 			case <-stop:
 				stop = nil
 				late = time.After(r.cfg.Drain + r.cfg.Grace + slack)
-				r.log.Info("draining", "reason", context.Cause(ctx), "drain", r.cfg.Drain, "grace", r.cfg.Grace)
+				r.log.Info("draining", "reason", context.Cause(ctx), "drain", r.cfg.Drain.String(), "grace", r.cfg.Grace.String())
 			case <-late:
 				return r.left()
 			}
