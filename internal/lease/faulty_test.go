@@ -13,6 +13,7 @@ var errFault = errors.New("scripted fault")
 type fault struct {
 	fail  bool          // it never executes
 	delay time.Duration // it executes so much later, whether or not its caller still waits
+	slow  time.Duration // its answer takes so much longer
 	mute  bool          // it executes, and its answer is lost
 }
 
@@ -40,6 +41,7 @@ func through[T any](ctx context.Context, f *faulty, call string, do func(context
 	f.late.Go(func() {
 		time.Sleep(what.delay)
 		v, err := do(context.WithoutCancel(ctx))
+		time.Sleep(what.slow)
 		if !what.mute {
 			answers <- answer{v, err}
 		}

@@ -30,7 +30,7 @@ type simulation struct {
 // ROTA_SEEDS=n that many.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	simulate(t, 200)
+	simulate(t, 60)
 }
 
 func simulate(t *testing.T, seeds int) {
@@ -54,10 +54,15 @@ func simulateOnce(t *testing.T, seed uint64) {
 	s := &simulation{world: newWorld(t), rng: rand.New(rand.NewPCG(seed, 7)), epochs: map[string]int64{}}
 	s.db.watch = s.check
 	leases := leasesNamed("a", "b", "c", "d")
+	if err := s.db.register(t.Context(), []string{"a", "b", "c", "d"}); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		s.join(fmt.Sprintf("r%d/%d", i, 0), leases)
 	}
+	s.mu.Lock()
 	s.rough = true
+	s.mu.Unlock()
 	next := 3
 	for range 60 {
 		pass(time.Duration(s.draw(3000)) * time.Millisecond)
@@ -112,7 +117,7 @@ func (s *simulation) next(string) fault {
 	if !rough {
 		return fault{}
 	}
-	switch s.draw(10) {
+	switch s.draw(12) {
 	case 0:
 		return fault{fail: true}
 	case 1:
@@ -120,6 +125,8 @@ func (s *simulation) next(string) fault {
 	case 2:
 		return fault{delay: time.Duration(s.draw(9000)) * time.Millisecond}
 	case 3:
+		return fault{slow: time.Duration(s.draw(5000)) * time.Millisecond}
+	case 4:
 		return fault{delay: time.Duration(s.draw(9000)) * time.Millisecond, mute: true}
 	}
 	return fault{delay: time.Duration(s.draw(20)) * time.Millisecond}

@@ -1,0 +1,7 @@
+//go:build prove
+
+package lease
+
+import "testing"
+
+func TestProveSimulation(t *testing.T) { simulate(t, 3000) }
