@@ -1,2 +1,62 @@
 // Package lease decides who leads each lease, and keeps it so.
+//
+// A lease is a row of the table leadership: its owner, its expiry by the database's clock, and its
+// epoch. An [Elector] competes for many of them over one heartbeat. A [Term] is one owner's unbroken
+// leadership of one lease; its context is the life of the work done under it.
+//
+// # What is promised
+//
+//   - P1: a lease has at most one unexpired owner, and is not taken before it has expired. The
+//     database decides, by its clock, in the statement that writes the row.
+//   - P2: every term has an epoch above those of all earlier terms of the lease. Only a renewal
+//     before expiry keeps it. A process begins work only under an epoch above all that it has worked
+//     under.
+//   - P5: a term's context ends no later than its local deadline: the moment at which its last
+//     renewal was sent, plus the lease, less a margin. The watchdog that sees to it needs no database.
+//     It goes by a clock that runs on while the machine is suspended, and acts as soon as the process
+//     runs again.
+//   - P6: a lease is renewed until its lead function has returned, and released only then.
+//   - P8: what somebody else does to one row costs that lease alone.
+//
+// # What is not promised
+//
+// Two processes may believe that they lead at once: a machine that sleeps notices nothing. Nothing
+// here prevents it, and package fence makes it harmless. Local time may only end a term sooner.
+//
+// # States of a lease, as one replica sees it
+//
+//	            acquired, epoch+1                asked to give it up
+//	 standby ----------------------> leading -------------------------> asked
+//	    ^                               |  deadline, lost,                |  the lead returns
+//	    |                               |  fenced, End                    |
+//	    |                               v                                 v
+//	    |                             ended ----------------------> releasing
+//	    |                               |      the lead returns           |
+//	    |  lost: nothing to release     |                                 |
+//	    +-------------------------------+---------------------------------+
+//
+// Leading and asked are renewed. Ended is not: if the lead never returns, the lease runs out, and this
+// replica does not compete for it again.
+//
+// # One heartbeat
+//
+// Every renewal interval a replica sends one round trip: the renewal of all that it leads, then its
+// membership and a look at the others. It is five statements, whatever the number of leases. The two
+// parts are separate transactions, so that neither undoes the other.
+//
+// # What if
+//
+// For each statement: what if it executes ten seconds late, what if its answer is lost, what if the
+// process sleeps right here? TestSimulation asks it of all of them.
+//
+//   - A renewal names owner and epoch, and only moves an unexpired lease. Late, it lengthens a lease
+//     that nobody works under any more, and the takeover waits for that. Its answer lost, the deadline
+//     stays where it was. It never waits behind another statement, and so cannot undo a newer one.
+//   - An acquisition takes only what has expired. Late, or its answer lost, it leaves a lease in our
+//     name that nobody works under. A look finds it; it is released and acquired anew. To adopt it
+//     could give two terms one epoch.
+//   - A release names owner and epoch. Late, it ends no later term. Its answer lost, it is sent again,
+//     and finds nothing to do.
+//   - A process that sleeps after the database has answered wakes up with a deadline that has passed,
+//     since it counts from the sending.
 package lease
