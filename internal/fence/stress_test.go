@@ -147,7 +147,7 @@ func (s *stress) run(d time.Duration, stopAtFirst bool) (violations int) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			_, err := s.db.Exec(ctx, renewSQL+` AND expires_at > clock_timestamp()`, lease)
-			s.check("renew", err, ctx)
+			s.check(ctx, "renew", err)
 		}
 	})
 	running.Go(func() {
@@ -182,14 +182,14 @@ func (s *stress) write(ctx context.Context, write func(context.Context, *fence.W
 				late++
 				continue
 			}
-			s.check("write", err, ctx)
+			s.check(ctx, "write", err)
 		}
 	}
 }
 
 func isContention(err error) bool { return hasCode(err, "55P03") || hasCode(err, "40P01") }
 
-func (s *stress) check(what string, err error, ctx context.Context) {
+func (s *stress) check(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.t.Errorf("%s: %v", what, err)
 	}
@@ -216,7 +216,7 @@ func (s *stress) takeOver(ctx context.Context) {
 		})
 	}
 	if err != nil {
-		s.check("take over", err, ctx)
+		s.check(ctx, "take over", err)
 		return
 	}
 	if rand.IntN(2) == 0 { // else former leaders write before the raise
@@ -230,7 +230,7 @@ func (s *stress) takeOver(ctx context.Context) {
 
 func (s *stress) raise(ctx context.Context, token fence.Token) {
 	_, err := fence.Raise(ctx, s.db, token, bridgeStatus, readings)
-	s.check("raise", err, ctx)
+	s.check(ctx, "raise", err)
 }
 
 // survives runs a stress that must come out clean.

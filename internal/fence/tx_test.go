@@ -184,7 +184,7 @@ func TestRowsLeftOpenFailTheTransaction(t *testing.T) {
 	a := takeOver(t, db, "a")
 	err := a.Tx(within(t), func(tx pgx.Tx) error {
 		wantNoError(t, insert(within(t), tx, "LP-1", a))
-		_, err := tx.Query(within(t), `SELECT generate_series(1, 100000)`)
+		_, err := tx.Query(within(t), `SELECT generate_series(1, 100000)`) //nolint:sqlclosecheck // left open on purpose: Tx has to deal with it
 		return err
 	})
 	if err == nil || errors.Is(err, fence.ErrUnknown) {

@@ -25,15 +25,15 @@
 //
 // # States of a lease, as one replica sees it
 //
-//	            acquired, epoch+1                asked to give it up
-//	 standby ----------------------> leading -------------------------> asked
-//	    ^                               |  deadline, lost,                |  the lead returns
-//	    |                               |  fenced, End                    |
-//	    |                               v                                 v
-//	    |                             ended ----------------------> releasing
-//	    |                               |      the lead returns           |
-//	    |  lost: nothing to release     |                                 |
-//	    +-------------------------------+---------------------------------+
+//	           acquired, epoch+1                asked to give it up
+//	standby ----------------------> leading -------------------------> asked
+//	   ^                               |  deadline, lost,                |  the lead returns
+//	   |                               |  fenced, End                    |
+//	   |                               v                                 v
+//	   |                             ended ----------------------> releasing
+//	   |                               |      the lead returns           |
+//	   |  lost: nothing to release     |                                 |
+//	   +-------------------------------+---------------------------------+
 //
 // Leading and asked are renewed. Ended is not: if the lead never returns, the lease runs out, and this
 // replica does not compete for it again.

@@ -55,7 +55,6 @@ type seat struct {
 	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
 	claimed bool          // an acquisition is under way
 	busy    int           // how often in a row an acquisition found the row locked
-	absurd  bool          // said so
 }
 
 // led reports whether the lease should be renewed.

@@ -154,6 +154,6 @@ func (e *Elector) self(started time.Time, draining bool) member {
 	return member{
 		owner: e.cfg.Owner, host: host, pid: os.Getpid(), version: e.cfg.Version, started: started,
 		lease: e.cfg.Lease, lasts: e.cfg.Lease - e.cfg.margin(),
-		offset: e.Now().Sub(time.Now()), hints: e.Hints(), draining: draining,
+		offset: time.Until(e.Now()), hints: e.Hints(), draining: draining,
 	}
 }

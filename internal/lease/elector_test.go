@@ -467,8 +467,13 @@ func TestWithoutAnnouncementsPollingIsEnough(t *testing.T) {
 
 func TestWrongTimingIsRefused(t *testing.T) {
 	for _, c := range []struct{ lease, renew time.Duration }{
-		{0, 0}, {-time.Second, time.Second}, {15 * time.Second, 0}, {15 * time.Second, -time.Second},
-		{15 * time.Second, 20 * time.Second}, {14 * time.Second, 5 * time.Second}, {time.Millisecond, time.Second},
+		{0, 0},
+		{-time.Second, time.Second},
+		{15 * time.Second, 0},
+		{15 * time.Second, -time.Second},
+		{15 * time.Second, 20 * time.Second},
+		{14 * time.Second, 5 * time.Second},
+		{time.Millisecond, time.Second},
 	} {
 		if err := (Config{Owner: "x", Lease: c.lease, Renew: c.renew}).Validate(); err == nil {
 			t.Errorf("lease %v, renewal %v: accepted", c.lease, c.renew)

@@ -22,7 +22,6 @@ type faulty struct {
 	store
 	next func(call string) fault
 
-	mu   sync.Mutex
 	late sync.WaitGroup // calls that nobody waits for any more
 }
 

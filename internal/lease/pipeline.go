@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -122,7 +123,7 @@ func receive(p *pgconn.Pipeline, types *pgtype.Map, seg segment) error {
 			if first == nil {
 				first = err
 			}
-			if _, ok := err.(*pgconn.PgError); !ok {
+			if refused := new(pgconn.PgError); !errors.As(err, &refused) {
 				return first
 			}
 		}

@@ -162,7 +162,8 @@ func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdic
 		l.members = 1
 	}
 	self := statement{sql: memberAndLookSQL, read: l.read, args: []any{
-		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining}}
+		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining,
+	}}
 	segments := []segment{leaseTx(ctx, "", renewal), {self}}
 	if len(held) == 0 {
 		segments, renewed = segments[1:], true

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -71,7 +72,7 @@ func holdRow(t *testing.T, db *pgxpool.Pool, name string) (letGo func()) {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := tx.Rollback(context.Background()); err != nil && err != pgx.ErrTxClosed {
+		if err := tx.Rollback(context.Background()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 			t.Error(err)
 		}
 	}

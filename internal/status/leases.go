@@ -75,8 +75,10 @@ func scanLease(row pgx.CollectableRow) (leaseRow, error) {
 	l.ExpiresAt, l.AcquiredAt, l.held = instant(expires), instant(acquired), ordered(expires)
 	l.lastTick, l.schedule, l.LastSuccess = instant(lastTick), value(schedule), instant(success)
 	if attempt != nil {
-		l.Last = &Run{Tick: instant(tick), Attempt: *attempt, Epoch: value(runEpoch), Owner: value(runOwner),
-			StartedAt: instant(started), EndedAt: instant(runEnded), Outcome: value(outcome), Error: value(fault)}
+		l.Last = &Run{
+			Tick: instant(tick), Attempt: *attempt, Epoch: value(runEpoch), Owner: value(runOwner),
+			StartedAt: instant(started), EndedAt: instant(runEnded), Outcome: value(outcome), Error: value(fault),
+		}
 	}
 	if termEpoch != nil {
 		l.LastEnd = &Term{Epoch: *termEpoch, Owner: value(termOwner), EndedAt: instant(ended), Reason: value(reason)}

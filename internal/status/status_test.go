@@ -135,8 +135,10 @@ func TestNextAndUntakenTicksAreOnTheDatabasesClock(t *testing.T) {
 	db := pgtest.New(t)
 	every := registry.Every(time.Minute)
 	jobs := []registry.Job{
-		{Name: "late", Schedule: every}, {Name: "busy", Schedule: every},
-		{Name: "ontime", Schedule: every}, {Name: "changed", Schedule: every},
+		{Name: "late", Schedule: every},
+		{Name: "busy", Schedule: every},
+		{Name: "ontime", Schedule: every},
+		{Name: "changed", Schedule: every},
 	}
 	for _, j := range jobs {
 		run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ($1, 'a/1', clock_timestamp(), 1)`, j.Name)

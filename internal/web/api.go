@@ -135,8 +135,10 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Sna
 }
 
 func leaseOf(l status.Lease) apiLease {
-	return apiLease{Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
-		ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State}
+	return apiLease{
+		Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
+		ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State,
+	}
 }
 
 func jobOf(l status.Lease) apiJob {
@@ -146,8 +148,10 @@ func jobOf(l status.Lease) apiJob {
 		LastSuccessAt: some(l.LastSuccess), RefusedWrites: l.Refused,
 	}
 	if r := l.Last; r != nil {
-		j.LastRun = &apiRun{Tick: r.Tick, Attempt: r.Attempt, Epoch: r.Epoch, Owner: r.Owner,
-			StartedAt: some(r.StartedAt), EndedAt: some(r.EndedAt), Error: r.Error}
+		j.LastRun = &apiRun{
+			Tick: r.Tick, Attempt: r.Attempt, Epoch: r.Epoch, Owner: r.Owner,
+			StartedAt: some(r.StartedAt), EndedAt: some(r.EndedAt), Error: r.Error,
+		}
 		if r.Outcome != "" {
 			j.LastRun.Outcome = &r.Outcome
 		}

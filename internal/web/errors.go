@@ -48,9 +48,11 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil && errors.Is(err, context.Canceled):
 		return // nobody is there to be told
 	case errors.Is(err, status.ErrNothingYet):
-		told = refusal{http.StatusServiceUnavailable,
+		told = refusal{
+			http.StatusServiceUnavailable,
 			"The database has not answered since this replica started, so there is nothing to show yet.",
-			"Check that PostgreSQL runs and that this replica can reach it; the replica keeps trying, and its log says why it fails."}
+			"Check that PostgreSQL runs and that this replica can reach it; the replica keeps trying, and its log says why it fails.",
+		}
 		w.Header().Set("Retry-After", "2")
 		if !s.stale.Swap(true) {
 			s.Log.Warn("status cannot be read", "error", err)

@@ -142,15 +142,19 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 	onDemand := registry.OnDemand
 
 	lease := func(name, owner string, epoch int, expires, acquired any, state string) map[string]any {
-		return map[string]any{"name": name, "job": name, "shard": nil, "owner": owner, "epoch": float64(epoch),
-			"expires_at": expires, "acquired_at": acquired, "state": state}
+		return map[string]any{
+			"name": name, "job": name, "shard": nil, "owner": owner, "epoch": float64(epoch),
+			"expires_at": expires, "acquired_at": acquired, "state": state,
+		}
 	}
 	held := lease("held", leader, 41, "2200-01-01T00:00:00.5Z", "2026-01-01T00:00:00Z", "held")
 	freed := lease("freed", leader, 7, "2020-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "free")
 	fresh := lease("fresh", "", 0, nil, nil, "never")
 	with := func(lease, more map[string]any) map[string]any {
-		job := map[string]any{"about": "", "runbook": "", "compiled_in": false, "registered": true, "schedule": "", "schedule_words": "",
-			"next_tick": nil, "due_since": nil, "last_run": nil, "last_success_at": nil, "refused_writes": 0.0, "last_end": nil}
+		job := map[string]any{
+			"about": "", "runbook": "", "compiled_in": false, "registered": true, "schedule": "", "schedule_words": "",
+			"next_tick": nil, "due_since": nil, "last_run": nil, "last_success_at": nil, "refused_writes": 0.0, "last_end": nil,
+		}
 		for _, m := range []map[string]any{lease, more} {
 			for k, v := range m {
 				job[k] = v
@@ -162,16 +166,20 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 		"/api/v1/leases": {"leases": []any{freed, fresh, held}},
 		"/api/v1/jobs": {"jobs": []any{
 			with(freed, map[string]any{
-				"last_run": map[string]any{"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 7.0, "owner": leader,
-					"started_at": "2026-01-01T10:00:01Z", "ended_at": nil, "outcome": nil, "error": ""},
+				"last_run": map[string]any{
+					"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 7.0, "owner": leader,
+					"started_at": "2026-01-01T10:00:01Z", "ended_at": nil, "outcome": nil, "error": "",
+				},
 				"last_end": map[string]any{"epoch": 7.0, "owner": leader, "ended_at": "2020-01-01T00:00:00Z", "reason": "expired"},
 			}),
 			with(fresh, nil),
 			with(held, map[string]any{
 				"about": "a job", "runbook": "https://example.com/", "compiled_in": true,
 				"schedule": onDemand.String(), "schedule_words": onDemand.Words(), "refused_writes": 2.0,
-				"last_run": map[string]any{"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 41.0, "owner": leader,
-					"started_at": "2026-01-01T10:00:01Z", "ended_at": "2026-01-01T10:00:02Z", "outcome": "failed", "error": "why"},
+				"last_run": map[string]any{
+					"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 41.0, "owner": leader,
+					"started_at": "2026-01-01T10:00:01Z", "ended_at": "2026-01-01T10:00:02Z", "outcome": "failed", "error": "why",
+				},
 				"last_end": map[string]any{"epoch": 41.0, "owner": leader, "ended_at": "2026-02-01T00:00:00Z", "reason": "stepped down"},
 			}),
 		}},

@@ -120,8 +120,10 @@ func TestEveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
 	check := func(what string, w *httptest.ResponseRecorder) {
 		t.Helper()
 		csp := w.Header().Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "style-src 'self'", "script-src 'self'", "connect-src 'self'",
-			"img-src 'self'", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+		for _, want := range []string{
+			"default-src 'none'", "style-src 'self'", "script-src 'self'", "connect-src 'self'",
+			"img-src 'self'", "form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'",
+		} {
 			if !strings.Contains(csp, want) {
 				t.Errorf("%s: the policy %q lacks %s", what, csp, want)
 			}

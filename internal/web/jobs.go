@@ -91,8 +91,10 @@ func jobsView(snap status.Snapshot, wanted string) (jobsPage, error) {
 	if wanted != "" {
 		var err error
 		if n, err = strconv.Atoi(wanted); err != nil || n < 1 || n > last {
-			return jobsPage{}, refusal{http.StatusNotFound,
-				fmt.Sprintf("There is no such page of jobs; the last is page %d.", last), "Go back to the jobs."}
+			return jobsPage{}, refusal{
+				http.StatusNotFound,
+				fmt.Sprintf("There is no such page of jobs; the last is page %d.", last), "Go back to the jobs.",
+			}
 		}
 	}
 	p := jobsPage{Counts: counts(snap), Total: total, From: (n-1)*perPage + 1, To: min(total, n*perPage), Prev: n - 1}
