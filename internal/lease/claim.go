@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"rota/internal/fence"
@@ -143,6 +144,9 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 		// It may have come through. A later look shows what is ours without our working under it.
 		e.doubt = true
 		e.log.Debug("acquisition failed", "owner", e.cfg.Owner, "leases", len(seats), "error", err)
+		if slices.ContainsFunc(seats, func(s *seat) bool { return s.busy > 0 }) {
+			e.retryLater() // for no look will choose them
+		}
 		return
 	}
 	for i, g := range grants {
@@ -238,11 +242,13 @@ func (e *election) hinted(names []string) {
 	}
 }
 
-// reaches notes whether announcements arrive, and says so when that changes.
+// reaches notes whether announcements arrive, and says so when that changes. The listener alone
+// calls it.
 func (e *election) reaches(yes bool, why error) {
-	if e.hints.Swap(yes) == yes && yes {
+	if e.hints.Swap(yes) == yes && e.reachTold {
 		return
 	}
+	e.reachTold = true
 	if yes {
 		e.log.Info("releases are announced to this replica", "owner", e.cfg.Owner)
 	} else {

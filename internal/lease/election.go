@@ -41,7 +41,9 @@ type election struct {
 	seeking  bool
 
 	chat *chatter
-	over <-chan struct{}
+
+	reachTold bool // whether it has been said if announcements arrive; the listener's own
+	over      <-chan struct{}
 }
 
 // A seat is one lease as this replica sees it.

@@ -147,6 +147,9 @@ func (e *election) retry() {
 			claims = append(claims, s)
 		}
 	}
+	if len(claims) > 0 && e.claiming {
+		e.retryLater()
+	}
 	e.claim(claims)
 	e.releases, e.kept = append(e.releases, e.kept...), nil
 	e.giveBack()
