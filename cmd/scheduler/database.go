@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/lease"
 )
 
 const (
@@ -64,14 +66,20 @@ type pools struct {
 	page   *pgxpool.Pool // the page, the API and the probes
 }
 
-func openPools(ctx context.Context, address, appName string) (*pools, error) {
+func openPools(ctx context.Context, address, owner string) (*pools, error) {
+	base, err := poolConfig(address)
+	if err != nil {
+		return nil, coded(exitUsage, err)
+	}
 	var p pools
+	if p.lease, err = lease.NewPool(ctx, base, owner); err != nil {
+		return nil, err
+	}
 	for _, each := range []struct {
 		pool  **pgxpool.Pool
 		conns int32
-	}{{&p.lease, 6}, {&p.engine, 6}, {&p.work, 12}, {&p.page, 2}} {
-		var err error
-		if *each.pool, err = openPool(ctx, address, appName, each.conns); err != nil {
+	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}} {
+		if *each.pool, err = openPool(ctx, address, lease.AppName(owner), each.conns); err != nil {
 			p.close()
 			return nil, err
 		}

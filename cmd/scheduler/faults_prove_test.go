@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,11 +21,11 @@ import (
 func TestProveKilledLeaderIsReplacedOnceItsLeaseHasRunOut(t *testing.T) {
 	url := pgtest.URL(t)
 	db := lookAt(t, url)
-	leader, standby := launchBuilt(t, url).serving(), launchBuilt(t, url).serving()
+	replicas := []*proc{launchBuilt(t, url).serving(), launchBuilt(t, url).serving()}
 	var after []time.Duration
 	for range 20 {
 		db.members(2)
-		leader = leading(t, db, "bridge_health", leader, standby)
+		leader := leading(t, db, "bridge_health", replicas...)
 		leader.send(syscall.SIGKILL)
 		<-leader.gone
 		old := db.lease("bridge_health")
@@ -34,8 +35,7 @@ func TestProveKilledLeaderIsReplacedOnceItsLeaseHasRunOut(t *testing.T) {
 		if late < 0 || late > 500*time.Millisecond || took.Epoch != old.Epoch+1 {
 			t.Errorf("epoch %d was taken %v after the expiry of epoch %d", took.Epoch, late, old.Epoch)
 		}
-		next := launchBuilt(t, url).serving()
-		leader, standby = next, leading(t, db, "bridge_health", leader, standby, next)
+		replicas = replace(t, replicas, leader, url)
 	}
 	figures(t, "takeover after expiry", after)
 }
@@ -44,11 +44,11 @@ func TestProveKilledLeaderIsReplacedOnceItsLeaseHasRunOut(t *testing.T) {
 func TestProveLeaderToldToStopAtAnyMomentIsFollowedAtOnce(t *testing.T) {
 	url := pgtest.URL(t)
 	db := lookAt(t, url)
-	leader, standby := launchBuilt(t, url).serving(), launchBuilt(t, url).serving()
+	replicas := []*proc{launchBuilt(t, url).serving(), launchBuilt(t, url).serving()}
 	var idle []time.Duration
 	for range 50 {
 		db.members(2)
-		leader = leading(t, db, "bridge_health", leader, standby)
+		leader := leading(t, db, "bridge_health", replicas...)
 		old := db.lease("bridge_health")
 		time.Sleep(rand.N(testLease)) // any moment of a heartbeat and of a run
 		leader.send(syscall.SIGTERM)
@@ -60,8 +60,7 @@ func TestProveLeaderToldToStopAtAnyMomentIsFollowedAtOnce(t *testing.T) {
 		if code := leader.code(10 * time.Second); code != exitOK {
 			t.Errorf("exit code %d", code)
 		}
-		next := launchBuilt(t, url).serving()
-		leader, standby = next, leading(t, db, "bridge_health", standby, next)
+		replicas = replace(t, replicas, leader, url)
 	}
 	figures(t, "from release to the next term", idle)
 	for _, d := range idle {
@@ -69,6 +68,13 @@ func TestProveLeaderToldToStopAtAnyMomentIsFollowedAtOnce(t *testing.T) {
 			t.Errorf("led again only after %v", d)
 		}
 	}
+}
+
+// replace starts a replica in the place of one that has ended.
+func replace(t *testing.T, replicas []*proc, ended *proc, url string) []*proc {
+	t.Helper()
+	others := slices.DeleteFunc(replicas, func(r *proc) bool { return r == ended })
+	return append(others, launchBuilt(t, url).serving())
 }
 
 // leads is how many terms the replica believes to lead.

@@ -76,7 +76,7 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	if err := prepareSchema(ctx, cfg.DatabaseURL, cfg.Migrate, log); err != nil {
 		return stoppedBefore(ctx, err)
 	}
-	db, err := openPools(context.WithoutCancel(ctx), cfg.DatabaseURL, lease.AppName(owner))
+	db, err := openPools(context.WithoutCancel(ctx), cfg.DatabaseURL, owner)
 	if err != nil {
 		return err
 	}
