@@ -1,0 +1,139 @@
+// Package jobtest leads one job against a test's database, runs it, and has it superseded.
+//
+//	leader := jobtest.Lead(t, pgtest.New(t), "bridge_health")
+//	err := leader.Do()               // runs once, as the scheduler runs it
+//	successor := leader.Successor()  // another owner takes the lease over and raises the epoch
+//	err = leader.Do()                // fence.ErrFenced, and no row has changed
+package jobtest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/fence"
+	"rota/internal/registry"
+	"rota/internal/scheduler"
+)
+
+// A Leader is one term of a job's lease. Its term's context ends when a write is refused, and when
+// the test does; otherwise it does not notice that it was superseded, just as a process that slept.
+type Leader struct {
+	t      testing.TB
+	db     *pgxpool.Pool
+	job    registry.Job
+	token  fence.Token
+	term   context.Context
+	writer *fence.Writer
+	raised bool
+}
+
+// Lead takes the lease of a registered job as a leader would, from whoever holds it, and raises the
+// epoch on the tables that the job protects.
+func Lead(t testing.TB, db *pgxpool.Pool, name string) *Leader {
+	t.Helper()
+	jobs, err := registry.Jobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if j.Name == name {
+			return LeadJob(t, db, j)
+		}
+	}
+	t.Fatalf("there is no job %q: is its package imported?", name)
+	return nil
+}
+
+// LeadJob is Lead for a job that is not registered.
+func LeadJob(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
+	t.Helper()
+	l := take(t, db, j)
+	l.Raise()
+	return l
+}
+
+// expireSQL comes first and commits by itself, as an operator's revoke does it.
+const expireSQL = `
+UPDATE leadership SET expires_at = clock_timestamp() - interval '1 second'
+ WHERE job_name = $1 AND expires_at > clock_timestamp()`
+
+const takeSQL = `
+INSERT INTO leadership AS l (job_name, owner, expires_at, epoch)
+VALUES ($1, $2, clock_timestamp() + interval '1 hour', 1)
+ON CONFLICT (job_name) DO UPDATE
+   SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at, epoch = l.epoch + 1
+RETURNING epoch`
+
+func take(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
+	t.Helper()
+	ctx := context.Background()
+	l := &Leader{t: t, db: db, job: j, token: fence.Token{Lease: j.Name, Owner: "jobtest/" + uuid.NewString()}}
+	if _, err := db.Exec(ctx, expireSQL, j.Name); err != nil {
+		t.Fatalf("expire the lease of %s: %v", j.Name, err)
+	}
+	if err := db.QueryRow(ctx, takeSQL, j.Name, l.token.Owner).Scan(&l.token.Epoch); err != nil {
+		t.Fatalf("take the lease of %s: %v", j.Name, err)
+	}
+	term, end := context.WithCancelCause(ctx)
+	t.Cleanup(func() { end(nil) })
+	l.term, l.writer = term, fence.NewWriter(term, end, db, l.token, j.Protects...)
+	return l
+}
+
+// Token is the fencing token of the leader's term.
+func (l *Leader) Token() fence.Token { return l.token }
+
+// Raise raises the epoch on the protected tables. Do does it by itself, before the first run.
+func (l *Leader) Raise() {
+	l.t.Helper()
+	if l.raised {
+		return
+	}
+	highest, err := fence.Raise(context.Background(), l.db, l.token, l.job.Protects...)
+	if err != nil {
+		l.t.Fatalf("raise the epoch: %v", err)
+	}
+	if highest > l.token.Epoch {
+		l.t.Fatalf("a protected row of %s has epoch %d, above the term's %d", l.job.Name, highest, l.token.Epoch)
+	}
+	l.raised = true
+}
+
+// Do runs the job once for the present second, as the scheduler runs it, and returns its error; a
+// panic is one too.
+func (l *Leader) Do() error {
+	l.t.Helper()
+	l.Raise()
+	return scheduler.Once(l.term, l.job, &registry.Run{
+		Job: l.job.Name, Tick: time.Now().UTC().Truncate(time.Second), Attempt: 1, Args: l.job.Args,
+		DB: l.db, Fence: l.writer, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)), Draining: make(chan struct{}),
+	})
+}
+
+// WithArgs is the same term with other arguments for the job.
+func (l *Leader) WithArgs(args any) *Leader {
+	with := *l
+	with.job.Args = args
+	return &with
+}
+
+// Takeover is a new term of the lease, of another owner and with a higher epoch, that has not raised
+// the epoch on the protected tables yet.
+func (l *Leader) Takeover() *Leader {
+	l.t.Helper()
+	return take(l.t, l.db, l.job)
+}
+
+// Successor is a new term of the lease, of another owner and with a higher epoch, that is ready to
+// work. From here on whatever l writes is refused.
+func (l *Leader) Successor() *Leader {
+	l.t.Helper()
+	next := l.Takeover()
+	next.Raise()
+	return next
+}

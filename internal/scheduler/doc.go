@@ -1,0 +1,2 @@
+// Package scheduler decides when led work runs, and keeps its record.
+package scheduler

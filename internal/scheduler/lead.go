@@ -1,0 +1,324 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"rota/internal/fence"
+	"rota/internal/lease"
+	"rota/internal/registry"
+)
+
+// A term is what a lead needs of a lease.Term.
+type term interface {
+	Context() context.Context
+	End(cause error)
+	Asked() <-chan struct{}
+	Ready()
+}
+
+// ErrReset is the cause of a term's end when a protected row had a higher epoch than the term: the
+// lease's row has been reset or restored. The next acquisition is above what was met.
+var ErrReset = errors.New("a protected row has a higher epoch than this term")
+
+// A lead is one term at work.
+type lead struct {
+	*Scheduler
+	term   term
+	token  fence.Token
+	job    registry.Job
+	writer *fence.Writer
+	entry  *entry
+	log    *slog.Logger
+
+	recorded <-chan struct{} // closed once the last run's end is settled; nil before the first
+}
+
+func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
+	l := &lead{
+		Scheduler: s, term: t, token: token, job: j,
+		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, j.Protects...),
+		entry:  newEntry(token, j, t.End),
+		log:    s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
+	}
+	l.writer.Count(s.metrics.fenced.Of(j.Name))
+	return l
+}
+
+// work does the term's work and returns when the term is over, or given up, and its job's function
+// has returned.
+func (l *lead) work() {
+	last, err := l.prepare()
+	if err != nil {
+		if l.term.Context().Err() == nil && !l.asked() {
+			l.log.Error("term given back, for it cannot begin to work", "error", err)
+		}
+		return
+	}
+	l.term.Ready()
+	switch l.job.Schedule.Kind() {
+	case registry.Unbroken:
+		l.ticker.start(l.entry)
+	case registry.Asked:
+	default:
+		l.ticker.plan(l.entry, l.job.Schedule.Next(last))
+	}
+	l.serve()
+}
+
+func (l *lead) asked() bool {
+	select {
+	case <-l.term.Asked():
+		return true
+	default:
+		return false
+	}
+}
+
+// prepare raises the protected tables and, beside it, confirms the term and closes what earlier
+// ones left open; neither is the job's work. It returns the newest tick that is done with.
+func (l *lead) prepare() (last time.Time, err error) {
+	ctx, stop := until(l.term.Context(), l.term.Asked())
+	defer stop()
+	raised := make(chan error, 1)
+	go func() { raised <- l.raise(ctx) }()
+	last, err = l.begin(ctx)
+	return last, errors.Join(<-raised, err)
+}
+
+var errAsked = errors.New("it was asked for")
+
+// until is ctx, ended early once the channel is closed. The caller must call stop.
+func until(ctx context.Context, closed <-chan struct{}) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-closed:
+			cancel(errAsked)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-watched
+	}
+}
+
+const (
+	// raiseSlice is how long a raise may go on while others wait for one; then it goes to the end of
+	// the line, with twice the time for its next turn, so that a held row holds up no other job.
+	raiseSlice = 2 * time.Second
+	// raiseTries is how often a raise may fail before the term is given back.
+	raiseTries = 5
+)
+
+// raise brings the protected tables up to the term's epoch, and ends a term that is behind them.
+func (l *lead) raise(ctx context.Context) error {
+	if len(l.job.Protects) == 0 {
+		return nil
+	}
+	slice, failures := raiseSlice, 0
+	for {
+		highest, err := l.raiseFor(ctx, slice)
+		switch {
+		case err == nil && highest > l.token.Epoch:
+			l.cfg.Elector.Seen(l.job.Name, highest)
+			err := fmt.Errorf("%w: %d", ErrReset, highest)
+			l.log.Warn("term ended, for its lease row has been reset or restored", "highest", highest)
+			l.term.End(err)
+			return err
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded):
+			l.log.Warn("raising the epoch takes long", "error", err)
+			slice *= 2
+			continue
+		}
+		if failures++; failures == raiseTries {
+			return err
+		}
+		l.log.Warn("epoch not raised; trying again", "error", err)
+		if err := pause(ctx, again()<<failures); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *lead) raiseFor(ctx context.Context, slice time.Duration) (highest int64, err error) {
+	select {
+	case l.raising <- struct{}{}:
+		defer func() { <-l.raising }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, slice)
+	defer cancel()
+	return l.store.raise(ctx, l.token, l.job.Protects)
+}
+
+// begin confirms the term. An unreachable database and a locked row are waited for as long as the
+// term lasts.
+func (l *lead) begin(ctx context.Context) (last time.Time, err error) {
+	failing := false
+	for {
+		found, err := l.opener.begin(ctx, opening{l.token, l.job.Schedule.String()})
+		if ctx.Err() != nil {
+			return time.Time{}, context.Cause(ctx)
+		}
+		failing = told(l.log, failing, err, "term cannot be begun; trying again", "term was begun after all")
+		switch {
+		case err == nil && found.verdict == begun:
+			if found.lost > 0 {
+				l.log.Warn("runs of earlier terms closed as lost", "runs", found.lost)
+			}
+			return found.last, nil
+		case err == nil && found.verdict == fenced:
+			err := fmt.Errorf("%w: it was another's before it began", lease.ErrLost)
+			l.term.End(err)
+			return time.Time{}, err
+		}
+		if err := pause(ctx, again()); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+// pause waits, and returns why it did not wait to the end.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// serve runs what the ticker claims, until the term is over or is asked for.
+func (l *lead) serve() {
+	over := l.term.Context().Done()
+	var restart <-chan time.Time
+	backoff := shortestRest
+	for {
+		select {
+		case <-over:
+			l.ticker.drop(l.entry)
+			return
+		case <-l.term.Asked():
+			l.finish()
+			return
+		case r := <-l.entry.fired:
+			took := l.run(r)
+			if l.job.Schedule.Kind() == registry.Unbroken {
+				backoff = rest(backoff, took)
+				restart = time.After(backoff - rand.N(backoff/4))
+			}
+		case <-restart:
+			restart = nil
+			l.ticker.start(l.entry)
+		}
+	}
+}
+
+// The rests of a Continuous job that returned although its term goes on.
+const (
+	shortestRest = time.Second
+	longestRest  = time.Minute
+)
+
+// rest is twice the last one, until the job has run for longer than the longest.
+func rest(last, took time.Duration) time.Duration {
+	if took > longestRest {
+		return shortestRest
+	}
+	return min(2*last, longestRest)
+}
+
+// finish takes no new tick. One whose claim is under way may be ours already: then it is run, for
+// nobody else will. The lease is given back only once the last run is on record.
+func (l *lead) finish() {
+	over := l.term.Context().Done()
+	late := time.NewTimer(l.cfg.Drain + l.cfg.Grace)
+	defer late.Stop()
+	select {
+	case <-l.ticker.withdraw(l.entry):
+		select {
+		case r := <-l.entry.fired:
+			l.run(r)
+		default:
+		}
+	case <-over:
+	case <-late.C:
+	}
+	l.ticker.drop(l.entry)
+	if l.recorded == nil {
+		return
+	}
+	late.Reset(l.cfg.Grace)
+	select {
+	case <-l.recorded:
+	case <-over:
+	case <-late.C:
+	}
+}
+
+// run does one run and hands its end to the recorder. It returns how long the run took.
+func (l *lead) run(r run) time.Duration {
+	if l.term.Context().Err() != nil {
+		l.ticker.lose(l.entry, r.id)
+		return 0
+	}
+	log := l.log.With("run", r.id, "tick", r.tick)
+	abandoned := false
+	d := duty{
+		job: l.job, asked: l.term.Asked(), drain: l.cfg.Drain, grace: l.cfg.Grace,
+		run: &registry.Run{
+			Job: l.job.Name, Tick: r.tick.UTC(), Attempt: 1, Args: l.job.Args,
+			DB: l.cfg.Work, Fence: l.writer, Log: log, Draining: l.term.Asked(),
+		},
+		abandon: func() {
+			abandoned = true
+			l.metrics.abandoned.WithLabelValues(l.job.Name).Inc()
+			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
+			l.term.End(ErrAbandoned)
+		},
+	}
+	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
+	began, before := time.Now(), l.writer.Refused()
+	res := d.do(l.term.Context())
+	e := end{
+		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(),
+		refused: l.writer.Refused() - before, at: time.Now(),
+	}
+	if abandoned {
+		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()
+		log.Warn("abandoned run has returned after all")
+	}
+	l.metrics.ended(l.job.Name, e.outcome, e.at)
+	l.ticker.done(l.entry)
+	l.recorded = l.recorder.end(e)
+	logEnd(log, e)
+	return e.at.Sub(began)
+}
+
+func logEnd(log *slog.Logger, e end) {
+	level := slog.LevelWarn
+	switch e.outcome {
+	case success:
+		level = slog.LevelDebug
+	case cancelled, lost, refused:
+		level = slog.LevelInfo
+	}
+	text, _, _ := strings.Cut(e.fault, "\n")
+	log.Log(context.Background(), level, "run ended", "outcome", string(e.outcome), "error", text, "refused", e.refused)
+}

@@ -1,0 +1,98 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"rota/internal/fence"
+)
+
+// An outcome is what became of a run, as runs.outcome says it.
+type outcome string
+
+const (
+	success   outcome = "success"
+	failed    outcome = "failed"
+	panicked  outcome = "panicked"
+	timedOut  outcome = "timed_out"
+	cancelled outcome = "cancelled"
+	refused   outcome = "fenced"
+	lost      outcome = "lost"
+	skipped   outcome = "skipped"
+)
+
+var outcomes = []outcome{success, failed, panicked, timedOut, cancelled, refused, lost, skipped}
+
+// Why a run's context ended, as its cause, beside the reasons for which a term ends.
+var (
+	// ErrTimeout: the run took longer than its job's timeout.
+	ErrTimeout = errors.New("the run took longer than the job's timeout")
+	// ErrDrained: the term was to be given up, and the run took longer than the drain.
+	ErrDrained = errors.New("the run took longer than the drain")
+)
+
+// ErrAbandoned is the cause of a term's end when a run ignored its ended context for longer than
+// the grace. The lease is left to expire.
+var ErrAbandoned = errors.New("abandoned: the run goes on although its context has ended")
+
+// A result is what a job's function did.
+type result struct {
+	cause error  // of its context's end, as it returned; nil: it lasted
+	err   error  // what it returned
+	panic string // with its stack; or that it ended its goroutine
+}
+
+// judge reads the outcome: from the cause first, since a run that was cut short cannot know
+// whether it was done, and from the error second.
+func (r result) judge() outcome {
+	switch {
+	case errors.Is(r.cause, fence.ErrFenced):
+		return refused
+	case errors.Is(r.cause, ErrTimeout):
+		return timedOut
+	case errors.Is(r.cause, ErrDrained):
+		return cancelled
+	case r.cause != nil:
+		return lost
+	case r.panic != "":
+		return panicked
+	case errors.Is(r.err, fence.ErrFenced):
+		return refused
+	case r.err != nil:
+		return failed
+	}
+	return success
+}
+
+// fault is what there is to say of a run that did not succeed.
+func (r result) fault() string {
+	var said []string
+	if r.cause != nil {
+		said = append(said, r.cause.Error())
+	}
+	switch {
+	case r.panic != "":
+		said = append(said, r.panic)
+	case r.err != nil && !errors.Is(r.err, r.cause) && !errors.Is(r.err, context.Canceled):
+		said = append(said, r.err.Error())
+	}
+	return printable(strings.Join(said, ": "))
+}
+
+// faultSize bounds what is kept of an error or a stack, in bytes.
+const faultSize = 16 << 10
+
+// printable is text as the database takes it.
+func printable(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= faultSize {
+		return s
+	}
+	cut := faultSize
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}

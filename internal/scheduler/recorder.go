@@ -1,0 +1,100 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// A recorder writes the ends of runs, in batches, and again until the database has them. What a run
+// waits for is never its record.
+type recorder struct {
+	store store
+	log   *slog.Logger
+	queue *queue[*pending]
+}
+
+// pending is an end that is not settled yet.
+type pending struct {
+	end
+	settled chan struct{}
+}
+
+func newRecorder(s store, log *slog.Logger) *recorder {
+	return &recorder{store: s, log: log, queue: newQueue[*pending]()}
+}
+
+// end has the end of a run recorded; the channel is closed once it is.
+func (r *recorder) end(e end) <-chan struct{} {
+	p := &pending{end: e, settled: make(chan struct{})}
+	r.queue.add(p)
+	return p.settled
+}
+
+// run records until stop is closed, and then what is left until giveUp ends. What is left over even
+// so stays open in the database: the next term of its lease closes it as lost.
+func (r *recorder) run(stop <-chan struct{}, giveUp context.Context) {
+	failing := false
+	for {
+		batch := r.queue.take()
+		if len(batch) == 0 {
+			select {
+			case <-r.queue.wake:
+				continue
+			case <-stop:
+				if batch = r.queue.take(); len(batch) == 0 {
+					return
+				}
+			}
+		}
+		left, err := r.send(giveUp, batch)
+		failing = told(r.log, failing, err, "runs cannot be recorded; trying again", "runs are recorded again")
+		if len(left) == 0 {
+			continue
+		}
+		r.queue.add(left...)
+		select {
+		case <-time.After(again()):
+		case <-giveUp.Done():
+			r.log.Warn("runs left unrecorded; the next terms of their leases close them as lost", "runs", len(r.queue.items))
+			return
+		}
+	}
+}
+
+// send returns what was not settled.
+func (r *recorder) send(ctx context.Context, batch []*pending) (left []*pending, err error) {
+	ends := make([]end, len(batch))
+	for i, p := range batch {
+		ends[i] = p.end
+	}
+	settled, err := r.store.record(ctx, ends)
+	if err != nil {
+		return batch, err
+	}
+	for _, p := range batch {
+		if settled[p.run] {
+			close(p.settled)
+		} else {
+			left = append(left, p)
+		}
+	}
+	return left, nil
+}
+
+// again is the pause before what was locked, or went wrong, is tried again: at no set time, so that
+// two replicas do not meet again.
+func again() time.Duration { return 250*time.Millisecond + rand.N(250*time.Millisecond) }
+
+// told logs the first failure of a row and the first success after it, and returns whether it
+// fails now: a database that is away for an hour makes two lines.
+func told(log *slog.Logger, failing bool, err error, bad, good string) bool {
+	switch {
+	case err != nil && !failing:
+		log.Warn(bad, "error", err)
+	case err == nil && failing:
+		log.Info(good)
+	}
+	return err != nil
+}
