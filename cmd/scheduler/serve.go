@@ -135,7 +135,7 @@ type replica struct {
 }
 
 // slack is what the last records and releases may take beyond the drain and the grace.
-const slack = time.Second
+const slack = 500 * time.Millisecond
 
 // run returns once every lease has been handed over, or when the time for that is up.
 func (r *replica) run(ctx context.Context, jobs []registry.Job) error {
