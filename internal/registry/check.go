@@ -96,8 +96,8 @@ func sharedTables(jobs []Job) []error {
 				if c.job.Name == j.Name || !sameTable(c.table, t) { // of one name: refused as such
 					continue
 				}
-				errs = append(errs, fmt.Errorf("%s: protects: table %s is protected by job %q (%s) already: let one job write it",
-					j.label(), t.Name, c.job.Name, c.job.origin()))
+				errs = append(errs, fmt.Errorf("%s: protects: table %s may be %s of job %q (%s): let one job write it, or name both with their schemas",
+					j.label(), t.Name, c.table.Name, c.job.Name, c.job.origin()))
 				break
 			}
 			byName[name] = append(byName[name], claim{j, t})
@@ -106,7 +106,8 @@ func sharedTables(jobs []Job) []error {
 	return errs
 }
 
-// sameTable says whether two names may mean one table: a name without a schema may be in any.
+// sameTable says whether two names may mean one table. It errs on the safe side: a name without a
+// schema may be in any, and case and quotes are not looked at.
 func sameTable(a, b fence.Table) bool {
 	schemaA, nameA := qualified(a)
 	schemaB, nameB := qualified(b)
@@ -114,7 +115,8 @@ func sameTable(a, b fence.Table) bool {
 }
 
 func qualified(t fence.Table) (schema, name string) {
-	schema, name, ok := strings.Cut(strings.TrimSpace(t.Name), ".")
+	plain := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(t.Name), `"`, ""))
+	schema, name, ok := strings.Cut(plain, ".")
 	if !ok {
 		return "", schema
 	}

@@ -51,6 +51,7 @@ func TestWrongJobIsRefusedInOneLineWithTheWayOut(t *testing.T) {
 		{"no function", func(j *Job) { j.Run = nil }, []string{`job "x"`, "set Run"}},
 		{"no schedule", func(j *Job) { j.Schedule = Schedule{} }, []string{"schedule", "Continuous"}},
 		{"too fast", func(j *Job) { j.Schedule = Every(999 * time.Millisecond) }, []string{"every 999ms", "at least 1s"}},
+		{"part of a second", func(j *Job) { j.Schedule = Every(2600 * time.Millisecond) }, []string{"every 2.6s", "whole seconds", "3s"}},
 		{"negative", func(j *Job) { j.Schedule = Every(-time.Hour) }, []string{"every -1h", "at least 1s"}},
 		{"bad cron", func(j *Job) { j.Schedule = Cron("61 * * * *") }, []string{"schedule", `"61 * * * *"`}},
 		{"bad zone", func(j *Job) { j.Schedule = Cron("0 8 * * *").In("Europe/Atlantis") }, []string{"schedule", "Europe/Atlantis", "IANA"}},
@@ -110,7 +111,9 @@ func TestTwoJobsMayNotProtectOneTable(t *testing.T) {
 		{"breaks", "public.breaks", true}, // it may be the same one
 		{"public.breaks", "public.breaks", true},
 		{"eu.breaks", "us.breaks", false},
-		{"breaks", "Breaks", false}, // as the catalog spells them
+		{"breaks", "Public.Breaks", true},
+		{"public.breaks", `public."breaks"`, true},
+		{"breaks", "broken", false},
 	} {
 		a, b := good("a"), good("b")
 		a.Protects = []fence.Table{{Name: c.a, Key: []string{"id"}}}

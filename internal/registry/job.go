@@ -34,7 +34,7 @@ type Job struct {
 	// Timeout ends a run's context; 0: only the end of the term does.
 	Timeout time.Duration
 
-	// Source is where it was registered, as directory/file:line. Register sets it.
+	// Source is where it was registered, as file:line with the path inside the module. Register sets it.
 	Source string
 }
 

@@ -2,11 +2,11 @@
 package registry
 
 import (
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -21,12 +21,22 @@ var (
 // panics.
 func Register(j Job) {
 	if _, file, line, ok := runtime.Caller(1); ok {
-		file = filepath.ToSlash(file)
-		j.Source = path.Join(path.Base(path.Dir(file)), path.Base(file)) + ":" + strconv.Itoa(line)
+		j.Source = inModule(file) + ":" + strconv.Itoa(line)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	registered = append(registered, j)
+}
+
+// moduleRoot is where the module lay when this file was compiled, with a slash at the end.
+var moduleRoot = func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return strings.TrimSuffix(filepath.ToSlash(file), "internal/registry/registry.go")
+}()
+
+// inModule is a source file's path inside the module; one outside it keeps its whole path.
+func inModule(file string) string {
+	return strings.TrimPrefix(filepath.ToSlash(file), moduleRoot)
 }
 
 // Jobs returns every registered job, sorted by name, or an error that joins every reason why they

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,7 +51,7 @@ var (
 const shortest = time.Second
 
 // Every ticks at each multiple of d since 1970-01-01 00:00 UTC, so that its phase survives restarts
-// and handovers. d is at least a second.
+// and handovers. d is a whole number of seconds.
 func Every(d time.Duration) Schedule { return Schedule{kind: Fixed, every: d} }
 
 // Cron ticks where the spec matches: five fields, six with seconds first, or a descriptor such as
@@ -85,8 +86,11 @@ func (s Schedule) Err() error {
 	case Unscheduled:
 		return errors.New("there is none: give it Every, Cron, Continuous or OnDemand")
 	case Fixed:
-		if s.every < shortest {
+		switch {
+		case s.every < shortest:
 			return fmt.Errorf("every %v: it must be at least %v", s.every, shortest)
+		case s.every%time.Second != 0:
+			return fmt.Errorf("every %v: it must be whole seconds, such as %v", s.every, s.every.Round(time.Second))
 		}
 	case Calendar:
 		_, err := cron.Parse(s.spec, s.zone)
@@ -95,40 +99,36 @@ func (s Schedule) Err() error {
 	return nil
 }
 
-// epoch is what the phase of Every is anchored to.
-var epoch = time.Unix(0, 0).UTC()
-
-// Next is the first tick after an instant, in UTC. It is the zero time for a schedule without
-// ticks: Continuous, OnDemand, and one that Err refuses. Of Every it is right within 292 years
-// of 1970.
+// Next is the first tick after an instant, in UTC and on a whole second. It is the zero time for a
+// schedule without ticks: Continuous, OnDemand, and one that Err refuses. A spec was parsed when
+// its schedule was made, and is not parsed again here.
 func (s Schedule) Next(after time.Time) time.Time {
 	switch {
 	case s.misplace != "":
-	case s.kind == Fixed && s.every >= shortest:
-		since := after.Sub(epoch)
-		into := since % s.every
-		if into < 0 {
-			into += s.every
-		}
-		return epoch.Add(since - into + s.every)
+	case s.kind == Fixed && s.every >= shortest && s.every%time.Second == 0:
+		period := int64(s.every / time.Second)
+		since := after.Unix() // rounds down, before 1970 too
+		into := (since%period + period) % period
+		return time.Unix(since-into+period, 0).UTC()
 	case s.kind == Calendar:
 		return s.cron.Next(after)
 	}
 	return time.Time{}
 }
 
-// String is the schedule's canonical text: two schedules with the same ticks by the same rule have
-// the same.
+// String is the schedule's canonical text, which progress keeps to notice a change: "every 5s",
+// "cron 0 8 * * * Europe/Berlin", "continuous", "on demand". Spaces in a spec make no difference to
+// it, nor does the way in which the zone was given.
 func (s Schedule) String() string {
 	switch s.kind {
 	case Fixed:
 		return "every " + s.every.String()
 	case Calendar:
-		text := strings.Join(strings.Fields(s.spec), " ")
-		if s.zone != "" {
-			text = cron.ZonePrefix + s.zone + " " + text
+		fields, zone := strings.Fields(s.spec), s.zone
+		if zone == "" && len(fields) > 0 && strings.HasPrefix(fields[0], cron.ZonePrefix) {
+			zone, fields = strings.TrimPrefix(fields[0], cron.ZonePrefix), fields[1:]
 		}
-		return strings.TrimPrefix(text, cron.ZonePrefix+"UTC ")
+		return fmt.Sprintf("cron %s %s", strings.Join(fields, " "), cmp.Or(zone, "UTC"))
 	case Unbroken:
 		return "continuous"
 	case Asked:
@@ -138,7 +138,7 @@ func (s Schedule) String() string {
 }
 
 // Words says the schedule the way people do: "every 5 s", "daily at 08:00 Europe/Berlin"; String
-// where there is no clearer way.
+// where there is no clearer way, such as "cron 0 8 * * MON UTC".
 func (s Schedule) Words() string {
 	switch s.kind {
 	case Fixed:

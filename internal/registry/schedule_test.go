@@ -19,6 +19,9 @@ func TestEveryTicksAtMultiplesSinceTheEpoch(t *testing.T) {
 		{7 * time.Hour, time.Unix(0, 0), time.Unix(0, 0).Add(7 * time.Hour)},
 		{7 * time.Hour, time.Unix(-1, 0), time.Unix(0, 0)},
 		{7 * time.Hour, time.Unix(-7*3600, 0), time.Unix(0, 0)},
+		{7 * time.Hour, time.Unix(7*3600, 0).Add(-1), time.Unix(7*3600, 0)},
+		{time.Minute, time.Time{}, time.Time{}.Add(time.Minute)},
+		{time.Minute, time.Date(9999, 1, 1, 0, 0, 30, 0, time.UTC), time.Date(9999, 1, 1, 0, 1, 0, 0, time.UTC)},
 		{90 * time.Minute, base, base.Add(90 * time.Minute)},
 	} {
 		in := time.FixedZone("elsewhere", 12345)
@@ -32,7 +35,7 @@ func TestEveryTicksAtMultiplesSinceTheEpoch(t *testing.T) {
 func TestSchedulesWithoutTicksHaveNoNext(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Schedule{
-		{}, Continuous, OnDemand, Every(0), Every(-time.Hour), Cron("61 * * * *"), Cron("0 0 30 2 *"), Every(time.Hour).In("UTC"),
+		{}, Continuous, OnDemand, Every(0), Every(-time.Hour), Every(1500 * time.Millisecond), Cron("61 * * * *"), Cron("0 0 30 2 *"), Every(time.Hour).In("UTC"),
 	} {
 		if next := s.Next(time.Now()); !next.IsZero() {
 			t.Errorf("%v: %v", s, next)
@@ -50,11 +53,12 @@ func TestTextsOfSchedules(t *testing.T) {
 		{Every(5 * time.Second), Fixed, "every 5s", "every 5 s"},
 		{Every(90 * time.Minute), Fixed, "every 1h30m0s", "every 1 h 30 min"},
 		{Every(1500 * time.Millisecond), Fixed, "every 1.5s", "every 1.5s"},
-		{Cron(" 0  8 * * * "), Calendar, "0 8 * * *", "daily at 08:00 UTC"},
-		{Cron("0 8 * * *").In("UTC"), Calendar, "0 8 * * *", "daily at 08:00 UTC"},
-		{Cron("0 8 * * *").In("Europe/Berlin"), Calendar, "CRON_TZ=Europe/Berlin 0 8 * * *", "daily at 08:00 Europe/Berlin"},
-		{Cron("CRON_TZ=Europe/Berlin 0 8 * * *"), Calendar, "CRON_TZ=Europe/Berlin 0 8 * * *", "daily at 08:00 Europe/Berlin"},
-		{Cron("0 8 * * MON"), Calendar, "0 8 * * MON", "0 8 * * MON"},
+		{Cron(" 0  8 * * * "), Calendar, "cron 0 8 * * * UTC", "daily at 08:00 UTC"},
+		{Cron("0 8 * * *").In("UTC"), Calendar, "cron 0 8 * * * UTC", "daily at 08:00 UTC"},
+		{Cron("0 8 * * *").In("Europe/Berlin"), Calendar, "cron 0 8 * * * Europe/Berlin", "daily at 08:00 Europe/Berlin"},
+		{Cron("CRON_TZ=Europe/Berlin 0 8 * * *"), Calendar, "cron 0 8 * * * Europe/Berlin", "daily at 08:00 Europe/Berlin"},
+		{Cron("0 8 * * MON"), Calendar, "cron 0 8 * * MON UTC", "cron 0 8 * * MON UTC"},
+		{Cron("* * * * *"), Calendar, "cron * * * * * UTC", "every minute"},
 		{Continuous, Unbroken, "continuous", "continuous"},
 		{OnDemand, Asked, "on demand", "on demand"},
 		{Schedule{}, Unscheduled, "none", "none"},
