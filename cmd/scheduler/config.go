@@ -45,7 +45,7 @@ func Defaults() Config {
 	return Config{
 		Listen: "127.0.0.1:8080",
 		Lease:  15 * time.Second, Renew: 5 * time.Second,
-		Drain: 25 * time.Second, Grace: 4 * time.Second,
+		Drain: 25 * time.Second, Grace: 3 * time.Second,
 		Migrate: migrateAuto, Log: "text", Name: host,
 	}
 }
@@ -125,7 +125,7 @@ func (c Config) Validate() error {
 		refuse("drain %v: it must not be negative (25s is usual; 0 cancels runs at once)", c.Drain)
 	}
 	if c.Grace <= 0 {
-		refuse("grace %v: it must be positive (4s is usual)", c.Grace)
+		refuse("grace %v: it must be positive (3s is usual)", c.Grace)
 	}
 	if !slices.Contains([]string{migrateAuto, migrateCheck, migrateOff}, c.Migrate) {
 		refuse("migrate %q: it must be auto, check or off", c.Migrate)
