@@ -86,9 +86,14 @@ func (e *election) markFree(names []string, sent time.Duration) {
 
 // choose picks from the free leases: as many as make up this replica's share of all, and those that
 // have been free for a whole heartbeat, which the others have left. At random, so that two standbys
-// do not want the same ones.
+// do not want the same ones. The first time it leaves what does not divide evenly, or of several
+// replicas that start together the first two would lead everything.
 func (e *election) choose(now time.Duration) []*seat {
 	share := (len(e.seats) + e.members - 1) / e.members
+	if !e.chosen {
+		e.chosen = true
+		share = max(1, len(e.seats)/e.members)
+	}
 	var fresh, left []*seat
 	for _, s := range e.seats {
 		switch {

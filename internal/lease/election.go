@@ -30,6 +30,7 @@ type election struct {
 	lookAgain  bool
 
 	joined   time.Duration // since when we have been a member without a break
+	chosen   bool          // leases were chosen since then
 	members  int           // as of the last look
 	claiming bool
 	claims   uint64    // how many acquisitions were begun; a look from before one says nothing of its leases

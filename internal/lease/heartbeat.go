@@ -100,7 +100,7 @@ func (e *election) beatCame(sent time.Duration) {
 	if e.last == 0 || sent-e.last >= e.cfg.Lease-e.cfg.margin() {
 		// The others have not been seen as members, nor we by them: count again before claiming,
 		// or whoever is first after an outage takes everything.
-		e.joined = sent
+		e.joined, e.chosen = sent, false
 		e.beatTimer.Reset(e.jitter(e.cfg.pause()))
 	}
 	e.last = sent
