@@ -54,6 +54,9 @@ func (c Config) margin() time.Duration { return c.Lease / 15 }
 // callTimeout bounds one call, so that two retries fit into a lease.
 func (c Config) callTimeout() time.Duration { return c.Renew * 4 / 5 }
 
-// pause is the time before a failed heartbeat is tried again, and between a replica's joining and
-// its first claim.
+// pause is the time before a failed heartbeat is tried again.
 func (c Config) pause() time.Duration { return c.Renew / 5 }
+
+// settle is the time between a replica's joining and its first claim, in which the others join
+// that were started with it.
+func (c Config) settle() time.Duration { return c.Renew / 2 }

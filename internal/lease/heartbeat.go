@@ -101,7 +101,7 @@ func (e *election) beatCame(sent time.Duration) {
 		// The others have not been seen as members, nor we by them: count again before claiming,
 		// or whoever is first after an outage takes everything.
 		e.joined, e.chosen = sent, false
-		e.beatTimer.Reset(e.jitter(e.cfg.pause()))
+		e.beatTimer.Reset(e.jitter(e.cfg.settle()))
 	}
 	e.last = sent
 }
