@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"rota/internal/fence"
-	"rota/internal/lease"
 	"rota/internal/registry"
 )
 
@@ -54,11 +53,8 @@ func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 // has returned.
 func (l *lead) work() {
 	last, err := l.prepare()
-	if err != nil {
-		if l.term.Context().Err() == nil && !l.asked() {
-			l.log.Error("term given back, for it cannot begin to work", "error", err)
-		}
-		return
+	if err != nil || l.asked() {
+		return // it is over, or was asked for before it began
 	}
 	l.term.Ready()
 	switch l.job.Schedule.Kind() {
@@ -115,8 +111,9 @@ const (
 	// raiseSlice is how long a raise may go on while others wait for one; then it goes to the end of
 	// the line, with twice the time for its next turn, so that a held row holds up no other job.
 	raiseSlice = 2 * time.Second
-	// raiseTries is how often a raise may fail before the term is given back.
-	raiseTries = 5
+	// longestRaiseRest bounds the pause after a raise that failed. The term goes on meanwhile: given
+	// back, it would only fail elsewhere, over and over.
+	longestRaiseRest = 10 * time.Second
 )
 
 // raise brings the protected tables up to the term's epoch, and ends a term that is behind them.
@@ -124,7 +121,7 @@ func (l *lead) raise(ctx context.Context) error {
 	if len(l.job.Protects) == 0 {
 		return nil
 	}
-	slice, failures := raiseSlice, 0
+	slice, rest, failing := raiseSlice, time.Duration(0), false
 	for {
 		highest, err := l.raiseFor(ctx, slice)
 		switch {
@@ -143,11 +140,9 @@ func (l *lead) raise(ctx context.Context) error {
 			slice *= 2
 			continue
 		}
-		if failures++; failures == raiseTries {
-			return err
-		}
-		l.log.Warn("epoch not raised; trying again", "error", err)
-		if err := pause(ctx, again()<<failures); err != nil {
+		failing = told(l.log, failing, err, "epoch cannot be raised, and the job waits for it; trying again", "")
+		rest = min(2*rest+again(), longestRaiseRest)
+		if err := pause(ctx, rest); err != nil {
 			return err
 		}
 	}
@@ -182,7 +177,7 @@ func (l *lead) begin(ctx context.Context) (last time.Time, err error) {
 			}
 			return found.last, nil
 		case err == nil && found.verdict == fenced:
-			err := fmt.Errorf("%w: it was another's before it began", lease.ErrLost)
+			err := fmt.Errorf("%w: the term was refused as it began", fence.ErrFenced)
 			l.term.End(err)
 			return time.Time{}, err
 		}
@@ -208,7 +203,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (l *lead) serve() {
 	over := l.term.Context().Done()
 	var restart <-chan time.Time
-	backoff := shortestRest
+	var backoff time.Duration
 	for {
 		select {
 		case <-over:
@@ -236,12 +231,12 @@ const (
 	longestRest  = time.Minute
 )
 
-// rest is twice the last one, until the job has run for longer than the longest.
+// rest is twice the last one, and the shortest again once the job has run for longer than the longest.
 func rest(last, took time.Duration) time.Duration {
 	if took > longestRest {
 		return shortestRest
 	}
-	return min(2*last, longestRest)
+	return min(max(2*last, shortestRest), longestRest)
 }
 
 // finish takes no new tick. One whose claim is under way may be ours already: then it is run, for
@@ -282,6 +277,8 @@ func (l *lead) run(r run) time.Duration {
 	abandoned := false
 	d := duty{
 		job: l.job, asked: l.term.Asked(), drain: l.cfg.Drain, grace: l.cfg.Grace,
+		// What falls due from here on is the successor's, and not to be written off as skipped.
+		draining: func() { l.ticker.withdraw(l.entry) },
 		run: &registry.Run{
 			Job: l.job.Name, Tick: r.tick.UTC(), Attempt: 1, Args: l.job.Args,
 			DB: l.cfg.Work, Fence: l.writer, Log: log, Draining: l.term.Asked(),
@@ -296,9 +293,9 @@ func (l *lead) run(r run) time.Duration {
 	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
 	began, before := time.Now(), l.writer.Refused()
 	res := d.do(l.term.Context())
+	res.refused = l.writer.Refused() - before
 	e := end{
-		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(),
-		refused: l.writer.Refused() - before, at: time.Now(),
+		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(), refused: res.refused, at: time.Now(),
 	}
 	if abandoned {
 		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()

@@ -12,7 +12,7 @@ import (
 // given one, and returns what it returned; for a panic, an error with its stack. It claims nothing
 // and records nothing. It is for tests of jobs; see internal/jobtest.
 func Once(term context.Context, j registry.Job, r *registry.Run) error {
-	d := duty{job: j, run: r, grace: time.Hour, abandon: func() {}}
+	d := duty{job: j, run: r, grace: time.Hour, draining: func() {}, abandon: func() {}}
 	res := d.do(term)
 	switch {
 	case res.panic != "":

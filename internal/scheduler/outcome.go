@@ -39,16 +39,18 @@ var ErrAbandoned = errors.New("abandoned: the run goes on although its context h
 
 // A result is what a job's function did.
 type result struct {
-	cause error  // of its context's end, as it returned; nil: it lasted
-	err   error  // what it returned
-	panic string // with its stack; or that it ended its goroutine
+	cause   error  // of its context's end, as it returned; nil: it lasted
+	err     error  // what it returned
+	panic   string // with its stack; or that it ended its goroutine
+	refused int    // how many of its writes were refused
 }
 
 // judge reads the outcome: from the cause first, since a run that was cut short cannot know
-// whether it was done, and from the error second.
+// whether it was done, and from the error second. A run that had a write refused is fenced however
+// its context ended: a process that slept is told by its own watchdog first, and by the fence after.
 func (r result) judge() outcome {
 	switch {
-	case errors.Is(r.cause, fence.ErrFenced):
+	case r.refused > 0, errors.Is(r.cause, fence.ErrFenced):
 		return refused
 	case errors.Is(r.cause, ErrTimeout):
 		return timedOut

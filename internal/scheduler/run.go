@@ -11,11 +11,12 @@ import (
 
 // A duty is one run to be done under a term.
 type duty struct {
-	job   registry.Job
-	run   *registry.Run
-	asked <-chan struct{} // the term should be given up
-	drain time.Duration   // how long the run may take from then on
-	grace time.Duration   // how long it may ignore that its context has ended
+	job      registry.Job
+	run      *registry.Run
+	asked    <-chan struct{} // the term should be given up; then draining is called
+	draining func()
+	drain    time.Duration // how long the run may take from then on
+	grace    time.Duration // how long it may ignore that its context has ended
 	// abandon is called once the grace is over; the run is waited for all the same.
 	abandon func()
 }
@@ -41,6 +42,7 @@ func (d *duty) do(term context.Context) result {
 			return r
 		case <-asked:
 			asked, drained = nil, time.After(d.drain)
+			d.draining()
 		case <-drained:
 			drained = nil
 			cancel(fmt.Errorf("%w (%v)", ErrDrained, d.drain))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"rota/internal/fence"
-	"rota/internal/lease"
 	"rota/internal/registry"
 )
 
@@ -221,7 +220,7 @@ func (k *ticker) land(due ticks, found map[fence.Token]claimed, err error) {
 	var ended ticks
 	defer func() {
 		for _, e := range ended { // without the lock
-			e.end(fmt.Errorf("%w: the claim of a tick was refused", lease.ErrLost))
+			e.end(fmt.Errorf("%w: the claim of a tick was refused", fence.ErrFenced))
 		}
 	}()
 	k.mu.Lock()
