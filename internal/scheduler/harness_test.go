@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"rota/internal/fence"
 	"rota/internal/registry"
@@ -318,22 +317,21 @@ func (b *bench) sample(name string, labels ...string) float64 {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			if hasLabels(m, labels) {
+			has := func(want string) bool {
+				for _, l := range m.GetLabel() {
+					if l.GetName()+"="+l.GetValue() == want {
+						return true
+					}
+				}
+				return false
+			}
+			if !slices.ContainsFunc(labels, func(want string) bool { return !has(want) }) {
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}
 	b.t.Errorf("there is no %s with %v", name, labels)
 	return 0
-}
-
-func hasLabels(m *dto.Metric, labels []string) bool {
-	for _, want := range labels {
-		if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName()+"="+l.GetValue() == want }) {
-			return false
-		}
-	}
-	return true
 }
 
 // after waits for a time, and then until everybody is waiting for the clock.

@@ -163,13 +163,11 @@ func (l *lead) raiseFor(ctx context.Context, slice time.Duration) (highest int64
 // begin confirms the term. An unreachable database and a locked row are waited for as long as the
 // term lasts.
 func (l *lead) begin(ctx context.Context) (last time.Time, err error) {
-	failing := false
 	for {
 		found, err := l.opener.begin(ctx, opening{l.token, l.job.Schedule.String()})
 		if ctx.Err() != nil {
 			return time.Time{}, context.Cause(ctx)
 		}
-		failing = told(l.log, failing, err, "term cannot be begun; trying again", "term was begun after all")
 		switch {
 		case err == nil && found.verdict == begun:
 			if found.lost > 0 {

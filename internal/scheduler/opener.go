@@ -3,11 +3,13 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 )
 
 // An opener begins terms, many at a time: a replica that starts may win ten thousand leases at once.
 type opener struct {
 	store store
+	log   *slog.Logger
 	queue *queue[*asking]
 }
 
@@ -18,7 +20,9 @@ type asking struct {
 	failed chan error  // or one here
 }
 
-func newOpener(s store) *opener { return &opener{store: s, queue: newQueue[*asking]()} }
+func newOpener(s store, log *slog.Logger) *opener {
+	return &opener{store: s, log: log, queue: newQueue[*asking]()}
+}
 
 // begin begins a term. An error leaves open whether it did; asking again is harmless.
 func (o *opener) begin(ctx context.Context, asked opening) (opened, error) {
@@ -36,6 +40,7 @@ func (o *opener) begin(ctx context.Context, asked opening) (opened, error) {
 
 // run sends until ctx ends.
 func (o *opener) run(ctx context.Context) {
+	failing := false
 	for {
 		batch := o.queue.take()
 		if len(batch) == 0 {
@@ -46,13 +51,15 @@ func (o *opener) run(ctx context.Context) {
 				return
 			}
 		}
-		o.send(ctx, batch)
+		err := o.send(ctx, batch)
+		failing = told(o.log, failing, err, "terms cannot be begun; trying again", "terms are begun again")
 	}
 }
 
 var errNoVerdict = errors.New("the database gave no verdict")
 
-func (o *opener) send(ctx context.Context, batch []*asking) {
+// send hands each its answer, and returns an error that is all of theirs.
+func (o *opener) send(ctx context.Context, batch []*asking) error {
 	asked := make([]opening, len(batch))
 	for i, a := range batch {
 		asked[i] = a.opening
@@ -69,4 +76,5 @@ func (o *opener) send(ctx context.Context, batch []*asking) {
 			a.answer <- answer
 		}
 	}
+	return err
 }

@@ -99,11 +99,14 @@ func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]
 
 // claimSQL: a tick is claimed by inserting its attempt 1 while its lease row is locked. The progress
 // row is locked too, and skipped where it is held by somebody. A tick that was claimed by this very
-// term, and has not ended, is won again: its answer was lost, or it would not be asked for.
+// term, and has not ended, is won again: its answer was lost, or it would not be asked for. Whatever
+// the role's default is, the claim is on disk when it is answered, or a crash of the server would
+// have the tick claimed twice.
 const claimSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::timestamptz[], $6::boolean[], $7::boolean[])
-        AS a(lease, epoch, job, tick, moment, skip)),` + heldSQL + `,
+        AS a(lease, epoch, job, tick, moment, skip)
+     WHERE (SELECT set_config('synchronous_commit', 'on', true)) = 'on'),` + heldSQL + `,
 ready AS MATERIALIZED (
     SELECT p.lease, p.last_tick
       FROM progress p JOIN held h ON h.job_name = p.lease

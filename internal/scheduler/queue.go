@@ -23,6 +23,12 @@ func (q *queue[T]) add(items ...T) {
 	}
 }
 
+func (q *queue[T]) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
+}
+
 // batchSize bounds one statement.
 const batchSize = 2000
 

@@ -36,30 +36,48 @@ func (r *recorder) end(e end) <-chan struct{} {
 // so stays open in the database: the next term of its lease closes it as lost.
 func (r *recorder) run(stop <-chan struct{}, giveUp context.Context) {
 	failing := false
+	var held []*pending // somebody holds their rows, which must not delay the others
+	var retry <-chan time.Time
 	for {
 		batch := r.queue.take()
 		if len(batch) == 0 {
+			idle := stop
+			if len(held) > 0 {
+				idle = nil
+			}
 			select {
 			case <-r.queue.wake:
 				continue
-			case <-stop:
+			case <-retry:
+				batch, held, retry = held, nil, nil
+			case <-idle:
 				if batch = r.queue.take(); len(batch) == 0 {
 					return
 				}
+			case <-giveUp.Done():
+				r.leave(held)
+				return
 			}
 		}
 		left, err := r.send(giveUp, batch)
 		failing = told(r.log, failing, err, "runs cannot be recorded; trying again", "runs are recorded again")
-		if len(left) == 0 {
-			continue
+		switch {
+		case err != nil:
+			r.queue.add(left...)
+			if pause(giveUp, again()) != nil {
+				r.leave(held)
+				return
+			}
+		case len(left) > 0:
+			held, retry = append(held, left...), time.After(again())
 		}
-		r.queue.add(left...)
-		select {
-		case <-time.After(again()):
-		case <-giveUp.Done():
-			r.log.Warn("runs left unrecorded; the next terms of their leases close them as lost", "runs", len(r.queue.items))
-			return
-		}
+	}
+}
+
+// leave says how many ends are left unrecorded.
+func (r *recorder) leave(held []*pending) {
+	if n := len(held) + r.queue.len(); n > 0 {
+		r.log.Warn("runs left unrecorded; the next terms of their leases close them as lost", "runs", n)
 	}
 }
 

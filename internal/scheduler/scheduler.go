@@ -92,7 +92,7 @@ func newScheduler(cfg Config, s store, raisers int) (*Scheduler, error) {
 	rec := newRecorder(s, cfg.Log)
 	return &Scheduler{
 		cfg: cfg, log: cfg.Log, store: s, jobs: jobs, metrics: m,
-		ticker: newTicker(s, cfg.Elector.Now, rec, m, cfg.Log), opener: newOpener(s), recorder: rec,
+		ticker: newTicker(s, cfg.Elector.Now, rec, m, cfg.Log), opener: newOpener(s, cfg.Log), recorder: rec,
 		raising: make(chan struct{}, raisers), empty: make(chan struct{}, 1),
 	}, nil
 }
