@@ -35,12 +35,12 @@ func TestBridgeThatAnswersBadlyOrNotAtAllIsDownWithTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tcp.Close() })
+	t.Cleanup(func() { _ = tcp.Close() })
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
+	_ = closed.Close()
 	short := 100
 
 	for _, c := range []struct {

@@ -56,7 +56,7 @@ func TestStreamEndsWhereItIsSilentOrBroken(t *testing.T) {
 		if r.URL.Path == "/odd" {
 			fmt.Fprintln(w, `<html>`)
 		}
-		http.NewResponseController(w).Flush()
+		_ = http.NewResponseController(w).Flush()
 		if r.URL.Path == "/silent" {
 			<-r.Context().Done()
 		}
