@@ -108,7 +108,7 @@ func TestProveKilledDevLeavesNothingNotEvenAFrozenReplica(t *testing.T) {
 func TestProveLettersFreezeThawAndKillTheLeader(t *testing.T) {
 	dev := startDev(t, binary(t), "--listen", "127.0.0.1:0")
 	dev.tells(30*time.Second, `f  freeze it`)
-	first := dev.tells(30*time.Second, `bridge_health: led by (replica-\d) from now on, epoch (\d+)\n`)[1]
+	first := dev.tells(30*time.Second, `(?m)bridge_health: led by (replica-\d) from now on, epoch (\d+)$`)[1]
 	dev.stdin("f")
 	dev.tells(30*time.Second, first+` is frozen in the middle of a run`)
 	second := dev.tells(20*time.Second, `bridge_health: led by (replica-\d) from now on, epoch \d+ \(the lease of `+first+` ran out`)[1]
