@@ -217,6 +217,9 @@ func TestTakeoverWaitsForAClaimUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SET LOCAL synchronous_commit = off`); err != nil {
+		t.Fatal(err)
+	}
 	rows, err := tx.Query(t.Context(), claimSQL, pgx.QueryExecModeExec, "old", []string{"job"}, []int64{1}, []string{"job"},
 		[]time.Time{tick}, []bool{true}, []bool{false})
 	if err != nil {
@@ -225,6 +228,11 @@ func TestTakeoverWaitsForAClaimUnderWay(t *testing.T) {
 	rows.Close()
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
+	}
+	// What a crash of the server forgets would be claimed again.
+	var durable string
+	if err := tx.QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&durable); err != nil || durable != "on" {
+		t.Errorf("the claim commits with synchronous_commit %q: %v", durable, err)
 	}
 	_, err = db.Exec(t.Context(), `UPDATE leadership SET owner = 'new', epoch = 2
 		WHERE job_name = (SELECT job_name FROM leadership WHERE job_name = 'job' FOR UPDATE NOWAIT)`)

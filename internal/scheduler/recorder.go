@@ -34,7 +34,7 @@ func (r *recorder) end(e end) <-chan struct{} {
 
 // run records until stop is closed, and then what is left until giveUp ends. What is left over even
 // so stays open in the database: the next term of its lease closes it as lost.
-func (r *recorder) run(stop <-chan struct{}, giveUp context.Context) {
+func (r *recorder) run(giveUp context.Context, stop <-chan struct{}) {
 	failing := false
 	var held []*pending // somebody holds their rows, which must not delay the others
 	var retry <-chan time.Time

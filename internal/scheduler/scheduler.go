@@ -111,7 +111,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	recorded := make(chan struct{})
 	giveUp, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
-	recording.Go(func() { s.recorder.run(recorded, giveUp) })
+	recording.Go(func() { s.recorder.run(giveUp, recorded) })
 
 	<-ctx.Done()
 	s.awaitLeads()

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,6 +200,48 @@ func TestLeadReturnsOnceItsRunIsRecorded(t *testing.T) {
 		}
 		b.closes()
 	})
+}
+
+// P8: a row of runs that somebody holds delays the record of that run alone.
+func TestHeldRunDelaysNoOtherRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, job("held", idle), job("other", takes(10*time.Millisecond)))
+		store := &heldRun{fakeStore: b.store, lease: "held"}
+		b.recorder.store = store
+		held, other := newFakeTerm(), newFakeTerm()
+		b.leads(held, "held", 1)
+		returned := b.leads(other, "other", 1)
+		after(5 * time.Second) // one has ended, and its end is not taken
+		close(other.asked)
+		after(10 * time.Millisecond)
+		if !closed(returned) || b.store.history("other") != "+5s success" || b.store.history("held") != "+5s open" {
+			t.Errorf("returned %v, the history is %s, that of the held one %s",
+				closed(returned), b.store.history("other"), b.store.history("held"))
+		}
+		b.stop()
+		held.End(lease.ErrLost)
+		after(time.Second)
+		store.free.Store(true)
+		<-b.ended
+		if h := b.store.history("held"); h != "+5s success" {
+			t.Errorf("once nobody holds it the history is %s", h)
+		}
+	})
+}
+
+// heldRun is where somebody holds the runs of a lease.
+type heldRun struct {
+	*fakeStore
+	lease string
+	free  atomic.Bool
+}
+
+func (s *heldRun) record(ctx context.Context, ends []end) (map[int64]bool, error) {
+	if !s.free.Load() {
+		ends = slices.DeleteFunc(slices.Clone(ends), func(e end) bool { return s.rows[e.run-1].lease == s.lease })
+	}
+	return s.fakeStore.record(ctx, ends)
 }
 
 // Ends of runs outlive an outage, and the wait for them at shutdown is bounded.
