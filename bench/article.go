@@ -1,5 +1,16 @@
 package main
 
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"rota/internal/lease"
+)
+
 // The article's statement, which its loop runs for each job.
 const articleUpsert = `INSERT INTO leadership (job_name, owner, expires_at, epoch)
 VALUES ($1, $2, now() + interval '15 seconds', 1)
@@ -12,3 +23,73 @@ ON CONFLICT (job_name) DO UPDATE
  WHERE leadership.owner = $2
     OR leadership.expires_at < now()
 RETURNING epoch`
+
+// articleRound is one round of the article's loop over n jobs in three copies, a connection each, of
+// which the first leads all of them.
+func (w *world) articleRound(ctx context.Context, n int) (result round, err error) {
+	if _, err := w.db.Exec(ctx, "TRUNCATE leadership, terms, replicas"); err != nil {
+		return result, err
+	}
+	conns := make([]*pgx.Conn, 3)
+	for i := range conns {
+		if conns[i], err = pgx.Connect(ctx, w.cluster.URL("postgres")); err != nil {
+			return result, err
+		}
+		defer func() { _ = conns[i].Close(context.Background()) }()
+	}
+	leases := named(n)
+	if _, err := copyOf(ctx, conns[0], 0, leases); err != nil {
+		return result, err
+	}
+	before, err := w.counted(ctx)
+	if err != nil {
+		return result, err
+	}
+	rounds := max(2, w.some(20_000)/n)
+	if n == 1 {
+		rounds = w.some(3000)
+	}
+	var took time.Duration
+	for range rounds {
+		holder, err := copies(ctx, conns, leases)
+		if err != nil {
+			return result, err
+		}
+		took += holder
+	}
+	after, err := w.counted(ctx)
+	if err != nil {
+		return result, err
+	}
+	return round{
+		cpu: (after.cpu - before.cpu) / time.Duration(rounds), took: took / time.Duration(rounds),
+		statements: float64(after.statements-before.statements) / float64(rounds),
+		hot:        100 * float64(after.hot-before.hot) / float64(max(1, after.updates-before.updates)),
+	}, nil
+}
+
+// copies has every copy go over all leases once, at the same time, and is how long the holder took.
+func copies(ctx context.Context, conns []*pgx.Conn, leases []lease.Lease) (holder time.Duration, err error) {
+	took, errs := make([]time.Duration, len(conns)), make([]error, len(conns))
+	var all sync.WaitGroup
+	for i, conn := range conns {
+		all.Go(func() { took[i], errs[i] = copyOf(ctx, conn, i, leases) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return 0, err
+		}
+	}
+	return took[0], nil
+}
+
+func copyOf(ctx context.Context, conn *pgx.Conn, number int, leases []lease.Lease) (time.Duration, error) {
+	began := time.Now()
+	for _, l := range leases {
+		if _, err := conn.Exec(ctx, articleUpsert, l.Name, fmt.Sprint("copy", number)); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}

@@ -1,17 +1,16 @@
-// Command bench measures Rota beside what it is compared with, in one run on one private
-// PostgreSQL with durable commits, and prints each figure with its bar. It judges nothing: a shared
-// machine is noisy, so read the ratios, and run it when the machine is quiet.
+// Command bench measures Rota beside what it is compared with, in one run on one machine, each kind
+// of work on a private PostgreSQL with durable commits, and prints each figure with its bar. It
+// judges nothing: a shared machine is noisy, so read the ratios, and run it when the machine is quiet.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
-	"strings"
-	"text/tabwriter"
 )
 
 // A measurement is one kind of work and its comparison.
@@ -20,46 +19,48 @@ type measurement struct {
 	run  func(ctx context.Context, w *world) ([]row, error)
 }
 
-// A row is one line of the table.
-type row struct{ work, figure, against, ratio, bar string }
-
 var measurements = []measurement{
 	{"handover", handover},
-	{"fence", fencedUpsert},
+	{"takeover", takeover},
 	{"heartbeat", heartbeats},
+	{"fence", fences},
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, fence, heartbeat")
+	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence")
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
+	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *only, *short); err != nil {
+	write := printTable
+	if *asJSON {
+		write = printJSON
+	}
+	rows, err := measure(ctx, *only, *short)
+	if err := errors.Join(err, write(os.Stdout, rows)); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only string, short bool) error {
+// measure makes all measurements that match. One that fails does not take the others' rows with it.
+func measure(ctx context.Context, only string, short bool) (rows []row, err error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
-		return fmt.Errorf("-run: %w", err)
+		return nil, fmt.Errorf("-run: %w", err)
 	}
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "work\tfigure\tagainst\tratio\tbar")
+	var failures []error
 	for _, m := range measurements {
-		if !match.MatchString(m.name) {
+		if ctx.Err() != nil || !match.MatchString(m.name) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "measuring", m.name)
-		rows, err := inWorld(ctx, short, m.run)
+		more, err := inWorld(ctx, short, m.run)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
 		}
-		for _, r := range rows {
-			fmt.Fprintln(table, strings.Join([]string{r.work, r.figure, r.against, r.ratio, r.bar}, "\t"))
-		}
+		rows = append(rows, more...)
 	}
-	return table.Flush()
+	return rows, errors.Join(failures...)
 }

@@ -8,47 +8,71 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"rota/internal/fence"
 	"rota/internal/lease"
 )
 
-// A replica is an elector whose leads do nothing but lead.
+var bridgeStatus = fence.Table{Name: "bridge_status", Key: []string{"bridge_id"}, Stamp: "checked_at"}
+
+// A replica is an elector over a wire that can be cut.
 type replica struct {
 	*lease.Elector
+	wire    *wire
 	pool    *pgxpool.Pool
 	metrics *prometheus.Registry
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 }
 
-func (w *world) replica(ctx context.Context, name string, length, renew time.Duration, leases []lease.Lease, begun func(*lease.Term)) (*replica, error) {
+// A pace is that of leases and their renewal.
+type pace struct{ lease, renew time.Duration }
+
+var usual = pace{15 * time.Second, 5 * time.Second}
+
+func (w *world) replica(ctx context.Context, name string, p pace, leases []lease.Lease, lead func(*lease.Term)) (*replica, error) {
 	owner := lease.NewOwner(name)
-	pool, err := lease.NewPool(ctx, w.db.Config(), owner)
+	base, err := pgxpool.ParseConfig(w.cluster.URL("postgres"))
 	if err != nil {
+		return nil, fmt.Errorf("read the address of PostgreSQL: %w", err)
+	}
+	r := &replica{wire: new(wire), metrics: prometheus.NewRegistry()}
+	base.ConnConfig.DialFunc = r.wire.dial
+	if r.pool, err = lease.NewPool(ctx, base, owner); err != nil {
 		return nil, err
 	}
-	r := &replica{pool: pool, metrics: prometheus.NewRegistry()}
-	if r.Elector, err = lease.New(pool, lease.Config{Owner: owner, Lease: length, Renew: renew, Metrics: r.metrics}); err != nil {
+	r.Elector, err = lease.New(r.pool, lease.Config{Owner: owner, Lease: p.lease, Renew: p.renew, Metrics: r.metrics})
+	if err != nil {
+		r.pool.Close()
 		return nil, err
 	}
 	ctx, r.stop = context.WithCancel(ctx)
-	r.done.Go(func() {
-		_ = r.Run(ctx, leases, func(t *lease.Term) {
-			t.Ready()
-			begun(t)
-			select {
-			case <-t.Asked():
-			case <-t.Context().Done():
-			}
-		})
-	})
+	r.done.Go(func() { _ = r.Run(ctx, leases, lead) })
 	return r, nil
 }
 
 func (r *replica) end() {
+	r.wire.restore()
 	r.stop()
 	r.done.Wait()
 	r.pool.Close()
+}
+
+func endAll(replicas []*replica) {
+	var all sync.WaitGroup
+	for _, r := range replicas {
+		all.Go(r.end)
+	}
+	all.Wait()
+}
+
+// untilOver is all that a lead does here.
+func untilOver(t *lease.Term) {
+	select {
+	case <-t.Asked():
+	case <-t.Context().Done():
+	}
 }
 
 func named(n int) (leases []lease.Lease) {
@@ -59,17 +83,16 @@ func named(n int) (leases []lease.Lease) {
 	return leases
 }
 
-// histogram is the sum and the count of one of the replica's histograms.
-func (r *replica) histogram(name string) (sum float64, count uint64, err error) {
+// beats is the replica's histogram of the round trips of its heartbeats so far.
+func (r *replica) beats() (*dto.Histogram, error) {
 	families, err := r.metrics.Gather()
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	for _, f := range families {
-		if f.GetName() == name {
-			h := f.GetMetric()[0].GetHistogram()
-			return h.GetSampleSum(), h.GetSampleCount(), nil
+		if f.GetName() == "rota_heartbeat_seconds" {
+			return f.GetMetric()[0].GetHistogram(), nil
 		}
 	}
-	return 0, 0, fmt.Errorf("no metric %s", name)
+	return nil, fmt.Errorf("the replica has no metric rota_heartbeat_seconds")
 }

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/jackc/pgx/v5/stdlib" // goose wants database/sql
 	"github.com/pressly/goose/v3"
 
 	"rota/internal/devdb"
@@ -28,26 +23,41 @@ type world struct {
 	short   bool
 }
 
-func inWorld(ctx context.Context, short bool, f func(context.Context, *world) ([]row, error)) (rows []row, err error) {
-	cluster, err := devdb.Start(ctx, devdb.Config{Log: io.Discard, Settings: map[string]string{"max_connections": "200"}})
+var durable = map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+
+// protectedSQL makes the table that measurements write to: the article's, with some rows.
+const protectedSQL = `
+CREATE TABLE bridge_status (bridge_id text PRIMARY KEY, health text NOT NULL, checked_at timestamptz NOT NULL);
+SELECT fence_protect('bridge_status');
+CREATE EXTENSION IF NOT EXISTS pg_stat_statements`
+
+func inWorld(ctx context.Context, short bool, measure func(context.Context, *world) ([]row, error)) (rows []row, err error) {
+	cluster, err := devdb.Start(ctx, devdb.Config{Settings: durable})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	if err := migrate(ctx, cluster.URL("postgres")); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
-	cfg, err := pgxpool.ParseConfig(cluster.URL("postgres"))
-	if err != nil {
+	w := &world{cluster: cluster, short: short}
+	if w.db, err = w.pool(ctx, 4); err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = 40
-	db, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
+	defer w.db.Close()
+	if _, err := w.db.Exec(ctx, protectedSQL); err != nil {
+		return nil, fmt.Errorf("make the protected table: %w", err)
 	}
-	defer db.Close()
-	return f(ctx, &world{cluster: cluster, db: db, short: short})
+	return measure(ctx, w)
+}
+
+func (w *world) pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(w.cluster.URL("postgres"))
+	if err != nil {
+		return nil, fmt.Errorf("read the address of PostgreSQL: %w", err)
+	}
+	cfg.MaxConns = conns
+	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
 func migrate(ctx context.Context, url string) error {
@@ -73,39 +83,12 @@ func (w *world) some(n int) int {
 	return n
 }
 
-// cpu is what all processes of the server that live now have used so far.
-func (w *world) cpu() (time.Duration, error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return 0, err
-	}
-	const perSecond = 100 // USER_HZ of every Linux that Go runs on
-	var ticks int64
-	for _, stat := range stats {
-		b, err := os.ReadFile(stat)
-		if err != nil {
-			continue // it has ended
-		}
-		// The command's name, in brackets, may itself have blanks and brackets.
-		fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-		if parent, _ := strconv.Atoi(string(fields[1])); parent != w.cluster.PID() {
-			continue
-		}
-		user, _ := strconv.ParseInt(string(fields[11]), 10, 64)
-		system, _ := strconv.ParseInt(string(fields[12]), 10, 64)
-		ticks += user + system
-	}
-	return time.Duration(ticks) * time.Second / perSecond, nil
-}
-
-// quantile is the value below which a share q of the durations lies.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
+// quantile is the value below which a share q of all lies; zero of none.
+func quantile[T time.Duration | float64](all []T, q float64) T {
+	if len(all) == 0 {
 		return 0
 	}
-	s := slices.Clone(d)
+	s := slices.Clone(all)
 	slices.Sort(s)
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
