@@ -99,6 +99,7 @@ func (e *Elector) GiveUp(lease string, why error) {
 // Seen notes an epoch of a job that was met elsewhere, on a protected row above all: the lease row
 // has been reset or restored. The next acquisition will be above it.
 func (e *Elector) Seen(job string, epoch int64) {
+	e.metrics.resets.WithLabelValues(job).Inc()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen[job] = max(e.seen[job], epoch)

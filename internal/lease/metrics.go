@@ -19,6 +19,7 @@ type metrics struct {
 	handovers   prometheus.Histogram
 	beats       prometheus.Histogram
 	failures    prometheus.Counter
+	resets      *prometheus.CounterVec
 }
 
 // The events of rota_lease_transitions_total.
@@ -52,12 +53,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "rota_heartbeat_failures_total",
 			Help: "Heartbeats of this replica that failed or were not answered in time.",
 		}),
+		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rota_epoch_resets_total",
+			Help: "Terms ended because a protected row had a higher epoch: the lease row was reset or restored.",
+		}, []string{"job_name"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.leader, m.epoch, m.transitions, m.handovers, m.beats, m.failures} {
+	for _, c := range []prometheus.Collector{m.leader, m.epoch, m.transitions, m.handovers, m.beats, m.failures, m.resets} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -66,6 +71,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // start makes the series of a lease exist.
 func (m *metrics) start(l Lease) {
 	m.leader.WithLabelValues(l.Job, "").Set(0)
+	m.resets.WithLabelValues(l.Job)
 	for _, e := range events {
 		m.transitions.WithLabelValues(l.Job, e)
 	}
