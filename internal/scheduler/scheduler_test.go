@@ -397,6 +397,35 @@ func TestOutcomeIsReadFromTheCauseFirstAndTheErrorSecond(t *testing.T) {
 	}
 }
 
+// P3: a process that slept is told by its own watchdog that its term is over; what it writes after
+// that is refused, and on record as such.
+func TestLateWriteOfASleeperIsRecordedAsFenced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := fence.Table{Name: "rows", Key: []string{"id"}}
+		j := job("job", func(ctx context.Context, r *registry.Run) error {
+			<-ctx.Done()
+			return r.Fence.Upsert(context.WithoutCancel(ctx), rows, struct {
+				ID int `db:"id"`
+			}{1})
+		})
+		j.Protects = []fence.Table{rows}
+		b := newBench(t, j)
+		term := newFakeTerm()
+		returned := b.leads(term, "job", 1)
+		after(6 * time.Second)
+		term.End(lease.ErrDeadline)
+		<-returned
+		b.closes()
+		if row := b.store.first(); row.outcome != refused || row.refused != 1 {
+			t.Errorf("the run is %s with %d writes refused", row.outcome, row.refused)
+		}
+		if n := b.sample("rota_fenced_writes_total", "job_name=job"); n != 1 {
+			t.Errorf("%v late writes are counted", n)
+		}
+	})
+}
+
 // badError panics when it is read.
 type badError struct{}
 
