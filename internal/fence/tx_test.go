@@ -38,6 +38,29 @@ func noneInTransaction(t testing.TB, db *pgxpool.Pool) {
 	})
 }
 
+// whileBusy does something while the transaction is at work, and so not ended for being idle,
+// however long it takes.
+func whileBusy(t testing.TB, tx pgx.Tx, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			if _, err := tx.Exec(within(t), "SELECT 1"); err != nil {
+				t.Error(err)
+				<-done
+				return
+			}
+		}
+	}
+}
+
 // P3: the guard runs last, so that a takeover in the midst of the function is noticed, and its
 // failure keeps COMMIT from being executed.
 func TestTakeoverDuringATransactionUndoesIt(t *testing.T) {
@@ -46,7 +69,7 @@ func TestTakeoverDuringATransactionUndoesIt(t *testing.T) {
 	a := takeOver(t, db, "a")
 	wantFenced(t, a.Tx(within(t), func(tx pgx.Tx) error {
 		wantNoError(t, insert(within(t), tx, "LP-1", a))
-		takeOver(t, db, "b")
+		whileBusy(t, tx, func() { takeOver(t, db, "b") })
 		return nil
 	}))
 	if got := bridges(t, db); got != "" {
