@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,10 @@ func main() {
 	os.Exit(run(signals(context.Background(), os.Stderr), os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
+// signalEcho is how soon after the first a signal is taken for the same one: a supervisor may send
+// it to the process and to its group, as timeout(1) does.
+const signalEcho = 200 * time.Millisecond
+
 // signals returns a context that ends at the first SIGINT or SIGTERM. The second ends the process.
 func signals(ctx context.Context, stderr io.Writer) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -46,7 +51,11 @@ func signals(ctx context.Context, stderr io.Writer) context.Context {
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		cancel(fmt.Errorf("received %v", <-caught))
+		first := time.Now()
 		again := (<-caught).(syscall.Signal)
+		for time.Since(first) < signalEcho {
+			again = (<-caught).(syscall.Signal)
+		}
 		fmt.Fprintf(stderr, "second signal (%v): exiting at once, leases are left to expire\n", again)
 		os.Exit(128 + int(again))
 	}()

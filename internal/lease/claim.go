@@ -46,6 +46,9 @@ func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	}
 	e.markFree(l.free, sent)
 	e.seekStrays(l)
+	if l.rows() < len(e.seats) {
+		e.registered = false // somebody has deleted a row
+	}
 	if e.draining || e.joined == sent || e.last == 0 {
 		return
 	}

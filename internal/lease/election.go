@@ -22,7 +22,7 @@ type election struct {
 
 	beatTimer, wakeTimer, retryTimer *time.Timer
 
-	registered bool
+	registered bool          // the rows exist, as far as is known
 	failing    bool          // the last heartbeat failed
 	last       time.Duration // when the last good heartbeat was sent, by sinceBoot; 0: never
 	beating    bool

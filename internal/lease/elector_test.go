@@ -452,6 +452,26 @@ func TestSeenEpochIsOvertaken(t *testing.T) {
 	})
 }
 
+// A row that somebody deletes is registered again, and its epochs go on above those of its history.
+func TestDeletedRowIsRegisteredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r1 := w.start("r1", nil, leasesNamed("a", "b")...)
+		pass(testRenew)
+		term := expectLeader(t, w, "a", r1, 1)
+		w.db.mu.Lock()
+		delete(w.db.rows, "a")
+		w.db.mu.Unlock()
+		pass(testRenew)
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrLost) {
+			t.Fatalf("cause %v", cause)
+		}
+		pass(2 * testRenew)
+		expectLeader(t, w, "a", r1, 2)
+		r1.end()
+	})
+}
+
 // Without announcements a release is found by polling, within a heartbeat.
 func TestWithoutAnnouncementsPollingIsEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -122,6 +122,7 @@ func (e *election) applyVerdicts(seats []*seat, verdicts []verdict, sent, now ti
 			again = true
 		case lost:
 			s.term.End(ErrLost)
+			e.registered = false // the row may have been deleted
 		}
 	}
 	if again {

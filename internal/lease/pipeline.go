@@ -36,14 +36,15 @@ const settings = `SELECT set_config('statement_timeout', $1, true), set_config('
 
 // leaseTx is the statements in a transaction of their own that is bounded by ctx on the server too.
 // It is READ COMMITTED whatever the role's default: each statement must see what committed before
-// it, and a row lock must be followed by a look at the row's newest version.
+// it, and a row lock must be followed by a look at the row's newest version. It is not READ WRITE
+// by force: where jobs cannot write, nobody should lead.
 func leaseTx(ctx context.Context, reason string, body ...statement) segment {
 	left := time.Minute
 	if d, ok := ctx.Deadline(); ok {
 		left = max(time.Millisecond, time.Until(d))
 	}
 	ms := strconv.FormatInt(left.Milliseconds(), 10)
-	s := segment{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}, {sql: settings, args: []any{ms, reason}}}
+	s := segment{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {sql: settings, args: []any{ms, reason}}}
 	return append(append(s, body...), statement{sql: "COMMIT"})
 }
 

@@ -96,6 +96,15 @@ type look struct {
 	free    []string // leases that have expired
 }
 
+// rows is how many rows were looked at.
+func (l look) rows() int {
+	n := len(l.free)
+	for _, o := range l.owners {
+		n += o.leases
+	}
+	return n
+}
+
 // A load is what one owner leads.
 type load struct {
 	owner    string

@@ -21,9 +21,9 @@ type term interface {
 	Ready()
 }
 
-// ErrReset is the cause of a term's end when a protected row had a higher epoch than the term: the
+// ErrReset is the cause of a term's end when a protected row had its epoch already, or a higher one: the
 // lease's row has been reset or restored. The next acquisition is above what was met.
-var ErrReset = errors.New("a protected row has a higher epoch than this term")
+var ErrReset = errors.New("a protected row has this term's epoch already, or a higher one")
 
 // A lead is one term at work.
 type lead struct {
@@ -122,10 +122,13 @@ func (l *lead) raise(ctx context.Context) error {
 		return nil
 	}
 	slice, rest, failing := raiseSlice, time.Duration(0), false
-	for {
+	for own := int64(0); ; own = 1 {
 		highest, err := l.raiseFor(ctx, slice)
 		switch {
-		case err == nil && highest > l.token.Epoch:
+		// Until this term has tried to raise, its own epoch on a row is an earlier term's too: one
+		// replica has met a higher epoch, ended its term, and another that has not heard of it was
+		// next. After a try that failed, the row may be of our own raising.
+		case err == nil && highest >= l.token.Epoch+own:
 			l.cfg.Elector.Seen(l.job.Name, highest)
 			err := fmt.Errorf("%w: %d", ErrReset, highest)
 			l.log.Warn("term ended, for its lease row has been reset or restored", "highest", highest)
