@@ -102,9 +102,10 @@ func (e *election) choose(now time.Duration) []*seat {
 		switch {
 		case s.term != nil:
 			share--
-		case s.free == 0 || s.claimed || s.busy > 0:
+		case s.free == 0 || s.claimed || now < s.shunned:
 		case now-s.free >= e.cfg.Renew:
 			left = append(left, s)
+		case s.busy > 0: // the retries see to it
 		default:
 			fresh = append(fresh, s)
 		}
@@ -113,9 +114,15 @@ func (e *election) choose(now time.Duration) []*seat {
 	return append(left, fresh[:min(len(fresh), max(0, share-len(left)))]...)
 }
 
-// claim acquires the leases, if no acquisition is under way; else a later look will.
+// claim acquires the leases, if no acquisition is under way; else a later look will, or a retry.
 func (e *election) claim(seats []*seat) {
-	if len(seats) == 0 || e.claiming || e.draining {
+	if len(seats) == 0 || e.draining {
+		return
+	}
+	if e.claiming {
+		if slices.ContainsFunc(seats, func(s *seat) bool { return s.busy > 0 }) {
+			e.retryLater()
+		}
 		return
 	}
 	e.claiming = true
@@ -237,7 +244,7 @@ func (e *election) hinted(names []string) {
 		}
 	}
 	for _, n := range names {
-		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed {
+		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed && e.sinceBoot() >= s.shunned {
 			seats = append(seats, s)
 		}
 	}

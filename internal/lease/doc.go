@@ -57,6 +57,8 @@
 //     could give two terms one epoch.
 //   - A release names owner and epoch. Late, it ends no later term. Its answer lost, it is sent again,
 //     and finds nothing to do.
+//   - A membership that is written late counts a replica that has gone, for less than a lease. The
+//     leases that are left to it meanwhile go to anyone after a heartbeat.
 //   - A process that sleeps after the database has answered wakes up with a deadline that has passed,
 //     since it counts from the sending.
 package lease
