@@ -102,10 +102,9 @@ func (e *election) choose(now time.Duration) []*seat {
 		switch {
 		case s.term != nil:
 			share--
-		case s.free == 0 || s.claimed || now < s.shunned:
+		case s.free == 0 || s.claimed || s.busy > 0 || now < s.shunned:
 		case now-s.free >= e.cfg.Renew:
 			left = append(left, s)
-		case s.busy > 0: // the retries see to it
 		default:
 			fresh = append(fresh, s)
 		}
@@ -116,13 +115,7 @@ func (e *election) choose(now time.Duration) []*seat {
 
 // claim acquires the leases, if no acquisition is under way; else a later look will, or a retry.
 func (e *election) claim(seats []*seat) {
-	if len(seats) == 0 || e.draining {
-		return
-	}
-	if e.claiming {
-		if slices.ContainsFunc(seats, func(s *seat) bool { return s.busy > 0 }) {
-			e.retryLater()
-		}
+	if len(seats) == 0 || e.claiming || e.draining {
 		return
 	}
 	e.claiming = true
