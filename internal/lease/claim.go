@@ -102,7 +102,7 @@ func (e *election) choose(now time.Duration) []*seat {
 		switch {
 		case s.term != nil:
 			share--
-		case s.free == 0 || s.claimed || s.busy > 0 || now < s.shunned:
+		case s.free == 0 || s.claimed || s.busy > 0:
 		case now-s.free >= e.cfg.Renew:
 			left = append(left, s)
 		default:
@@ -237,7 +237,7 @@ func (e *election) hinted(names []string) {
 		}
 	}
 	for _, n := range names {
-		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed && e.sinceBoot() >= s.shunned {
+		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed {
 			seats = append(seats, s)
 		}
 	}

@@ -57,7 +57,6 @@ type seat struct {
 
 	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
 	claimed bool          // an acquisition is under way
-	shunned time.Duration // until when it is left to others, since it was given up on request
 	busy    int           // how often in a row an acquisition found the row locked
 }
 

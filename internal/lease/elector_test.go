@@ -472,29 +472,6 @@ func TestDeletedRowIsRegisteredAgain(t *testing.T) {
 	})
 }
 
-// P9: a lease that was given up on request goes to another, although the replica that gave it up
-// hears of it first; where there is no other, it comes back after a heartbeat.
-func TestLeaseGivenUpGoesToAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		r1 := w.start("r1", nil, leasesNamed("a")...)
-		pass(testRenew)
-		expectLeader(t, w, "a", r1, 1)
-		r2 := w.start("r22", nil, leasesNamed("a")...)
-		pass(testRenew)
-		leader, other, epoch := r1, r2, int64(1)
-		for range 20 {
-			leader.GiveUp("a", Reason("step down"))
-			pass(100 * time.Millisecond)
-			leader, other, epoch = other, leader, epoch+1
-			expectLeader(t, w, "a", leader, epoch)
-			pass(testRenew)
-		}
-		r1.end()
-		r2.end()
-	})
-}
-
 // A busy lease whose retry falls into another acquisition is tried again all the same.
 func TestBusyLeaseIsRetriedAfterAnotherAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

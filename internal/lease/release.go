@@ -87,10 +87,6 @@ func (e *election) released(batch []release, verdicts []verdict, err error) {
 			continue
 		}
 		if r.seat != nil {
-			if r.seat.term.wasAsked() {
-				// We hear our own announcement, and are the first to.
-				r.seat.shunned = now + e.cfg.Renew
-			}
 			e.vacate(r.seat)
 		}
 	}

@@ -86,13 +86,6 @@ func (t *Term) ask(why error) {
 	}
 }
 
-// wasAsked reports whether somebody asked for the term to be given up.
-func (t *Term) wasAsked() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.why != nil
-}
-
 // over reports whether the term has ended.
 func (t *Term) over() bool {
 	t.mu.Lock()
