@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"rota/internal/fence"
 )
@@ -60,6 +61,7 @@ func (j Job) faults() []error {
 	if j.Timeout < 0 {
 		refuse("timeout", "%v: it must not be negative; 0 means none", j.Timeout)
 	}
+	errs = append(errs, j.policyFaults()...)
 	if j.Args != nil && reflect.TypeOf(j.Args).Kind() != reflect.Struct {
 		refuse("args", "it is a %T: it must be a struct, not a pointer to one", j.Args)
 	}
@@ -79,6 +81,33 @@ func (j Job) faults() []error {
 	}
 	return errs
 }
+
+// policyFaults is what is wrong with how the job is run.
+func (j Job) policyFaults() []error {
+	var errs []error
+	refuse := func(wrong bool, field, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", j.label(), field, fmt.Errorf(format, args...)))
+		}
+	}
+	unbroken := j.Schedule.Kind() == Unbroken
+	refuse(j.Retry.Attempts < 0 || j.Retry.Attempts > mostAttempts, "retry", "%d attempts: it must be 0 to %d", j.Retry.Attempts, mostAttempts)
+	refuse(j.Retry.Pause < 0, "retry", "pause %v: it must not be negative; 0 means %v", j.Retry.Pause, DefaultPause)
+	refuse(j.Retry.Longest < 0, "retry", "longest pause %v: it must not be negative; 0 means %v", j.Retry.Longest, DefaultLongest)
+	refuse(j.Retry.Longest > 0 && j.Retry.Longest < j.Retry.Pause, "retry", "longest pause %v is below the pause %v: raise it", j.Retry.Longest, j.Retry.Pause)
+	refuse(unbroken && j.Retry != Retry{}, "retry", "a Continuous job is started again anyway: leave it out")
+	refuse(j.Jitter < 0 || j.Jitter > longestJitter, "jitter", "%v: it must be 0 to %v", j.Jitter, longestJitter)
+	refuse(j.Jitter > 0 && j.Schedule.Kind() == Fixed && j.Jitter >= j.Schedule.every, "jitter", "%v: it must be below the period %v", j.Jitter, j.Schedule.every)
+	refuse(j.Missed.String() == "unknown", "missed", "%d: it must be RunLatest, RunAll or RunNone", j.Missed)
+	refuse(j.Overlap.String() == "unknown", "overlap", "%d: it must be Skip or Queue", j.Overlap)
+	refuse(j.IfLost.String() == "unknown", "if lost", "%d: it must be RunAgain or LeaveIt", j.IfLost)
+	return errs
+}
+
+const (
+	mostAttempts  = 100
+	longestJitter = time.Hour
+)
 
 // sharedTables refuses two jobs on one table: each would raise the other's rows, and be refused
 // by the other's epoch, for ever.

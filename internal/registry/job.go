@@ -33,6 +33,18 @@ type Job struct {
 	Args any
 	// Timeout ends a run's context; 0: only the end of the term does.
 	Timeout time.Duration
+	// Retry says how often a run that failed, panicked or took too long is tried again, under the
+	// same term; the zero value: never.
+	Retry Retry
+	// Jitter delays each start by a part of it that is always the same for this job, so that many
+	// jobs of one schedule do not start at once. The ticks themselves stay where they are.
+	Jitter time.Duration
+	// Missed says what becomes of ticks that fell due while nobody led.
+	Missed Missed
+	// Overlap says what becomes of a tick that falls due during a run.
+	Overlap Overlap
+	// IfLost says what becomes of a tick whose run was lost with its replica.
+	IfLost IfLost
 
 	// Source is where it was registered, as file:line with the path inside the module. Register sets it.
 	Source string
