@@ -53,6 +53,7 @@ var testPackages = []string{"internal/pgtest", "internal/jobtest"}
 // direct are the modules of others that go.mod may name as direct requirements.
 var direct = []string{
 	"github.com/go-chi/chi/v5",            // routes
+	"github.com/goccy/go-yaml",            // the jobs file, with the lines of what is wrong in it
 	"github.com/google/go-cmp",            // tests: differences
 	"github.com/google/uuid",              // owners
 	"github.com/jackc/pgx/v5",             // PostgreSQL
