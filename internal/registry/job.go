@@ -46,7 +46,11 @@ type Job struct {
 	// IfLost says what becomes of a tick whose run was lost with its replica.
 	IfLost IfLost
 
-	// Source is where it was registered, as file:line with the path inside the module. Register sets it.
+	// Disabled says that a jobs file has switched it off: a replica with that file does not compete
+	// for its lease. Others do, so give every replica the same file.
+	Disabled bool
+	// Source is where it was registered, as file:line with the path inside the module, and the jobs
+	// file that has changed it. Register sets it.
 	Source string
 }
 

@@ -67,6 +67,30 @@ func (s Schedule) In(zone string) Schedule {
 	return calendar(s.spec, zone)
 }
 
+// ParseSchedule reads what a person writes: "every 5s", "continuous", "on demand", or a cron spec,
+// which is in the zone if one is given. Only a cron spec has a zone: for the others it is ignored.
+func ParseSchedule(text, zone string) (Schedule, error) {
+	text = strings.Join(strings.Fields(text), " ")
+	period, fixed := strings.CutPrefix(text, "every ")
+	switch {
+	case text == Continuous.String():
+		return Continuous, nil
+	case text == OnDemand.String():
+		return OnDemand, nil
+	case fixed:
+		every, err := time.ParseDuration(period)
+		if err != nil {
+			return Schedule{}, fmt.Errorf(`%q: after "every" comes a duration with its unit, such as "every 5s"`, text)
+		}
+		return Every(every), Every(every).Err()
+	}
+	s := calendar(text, zone)
+	if err := s.Err(); err != nil {
+		return Schedule{}, fmt.Errorf(`%w (or else "every 5s", "continuous", "on demand")`, err)
+	}
+	return s, nil
+}
+
 // calendar keeps a spec that is wrong, for Err to say so.
 func calendar(spec, zone string) Schedule {
 	s := Schedule{kind: Calendar, spec: spec, zone: zone}
@@ -76,6 +100,14 @@ func calendar(spec, zone string) Schedule {
 
 // Kind is which of the ways the schedule was made.
 func (s Schedule) Kind() Kind { return s.kind }
+
+// Period is the time between two ticks of Every; 0 for any other kind.
+func (s Schedule) Period() time.Duration {
+	if s.kind != Fixed {
+		return 0
+	}
+	return s.every
+}
 
 // Err says why no job can be scheduled so, with the way out; nil for a good schedule.
 func (s Schedule) Err() error {
@@ -124,17 +156,23 @@ func (s Schedule) String() string {
 	case Fixed:
 		return "every " + s.every.String()
 	case Calendar:
-		fields, zone := strings.Fields(s.spec), s.zone
-		if zone == "" && len(fields) > 0 && strings.HasPrefix(fields[0], cron.ZonePrefix) {
-			zone, fields = strings.TrimPrefix(fields[0], cron.ZonePrefix), fields[1:]
-		}
-		return fmt.Sprintf("cron %s %s", strings.Join(fields, " "), cmp.Or(zone, "UTC"))
+		spec, zone := s.parts()
+		return fmt.Sprintf("cron %s %s", spec, cmp.Or(zone, "UTC"))
 	case Unbroken:
 		return "continuous"
 	case Asked:
 		return "on demand"
 	}
 	return "none"
+}
+
+// parts are a Calendar's spec and zone, whichever way the zone was given; empty: none was.
+func (s Schedule) parts() (spec, zone string) {
+	fields, zone := strings.Fields(s.spec), s.zone
+	if zone == "" && len(fields) > 0 && strings.HasPrefix(fields[0], cron.ZonePrefix) {
+		zone, fields = strings.TrimPrefix(fields[0], cron.ZonePrefix), fields[1:]
+	}
+	return strings.Join(fields, " "), zone
 }
 
 // Words says the schedule the way people do: "every 5 s", "daily at 08:00 Europe/Berlin"; String
