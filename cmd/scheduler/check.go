@@ -21,6 +21,11 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, j := range jobs {
+				for _, w := range j.Schedule.Warnings() {
+					fmt.Fprintf(cmd.ErrOrStderr(), "warning: job %q (%s): schedule: %s\n", j.Name, j.Source, w)
+				}
+			}
 			rows := describeJobs(jobs, time.Now(), 3)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"jobs": rows})
@@ -45,6 +50,8 @@ type jobRow struct {
 	Words    string      `json:"schedule_words"`
 	Protects []string    `json:"protects"`
 	Next     []time.Time `json:"next"` // empty: continuous, or only when asked
+	Enabled  bool        `json:"enabled"`
+	Warnings []string    `json:"warnings"` // of what its schedule can hardly mean
 	Source   string      `json:"source"`
 }
 
@@ -54,7 +61,7 @@ func describeJobs(jobs []registry.Job, now time.Time, n int) []jobRow {
 	for _, j := range jobs {
 		row := jobRow{
 			Name: j.Name, About: j.About, Schedule: j.Schedule.String(), Words: j.Schedule.Words(),
-			Protects: []string{}, Next: nextTicks(j.Schedule, now, n), Source: j.Source,
+			Protects: []string{}, Next: nextTicks(j, now, n), Enabled: !j.Disabled, Warnings: j.Schedule.Warnings(), Source: j.Source,
 		}
 		for _, t := range j.Protects {
 			row.Protects = append(row.Protects, t.Name)
@@ -64,11 +71,11 @@ func describeJobs(jobs []registry.Job, now time.Time, n int) []jobRow {
 	return rows
 }
 
-// nextTicks are the schedule's next n instants; fewer where it has no more.
-func nextTicks(s registry.Schedule, after time.Time, n int) []time.Time {
+// nextTicks are the job's next n instants; fewer where it has no more, and none where it is disabled.
+func nextTicks(j registry.Job, after time.Time, n int) []time.Time {
 	ticks := make([]time.Time, 0, n)
 	for range n {
-		if after = s.Next(after); after.IsZero() {
+		if after = j.Schedule.Next(after); j.Disabled || after.IsZero() {
 			break
 		}
 		ticks = append(ticks, after.UTC())

@@ -32,6 +32,7 @@ type Config struct {
 	Migrate     string        // auto, check or off: what is done about the schema at start
 	Log         string        // text or json
 	Name        string        // of the host or pod, the first part of the owner id
+	JobsFile    string        // changes jobs; empty: none does
 	Environment string        // shown on the page, so that nobody takes one installation for another
 }
 
@@ -67,6 +68,7 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Migrate, "migrate", cfg.Migrate, "the schema at start: auto brings it up to date, check refuses an older one, off does not look")
 	flags.StringVar(&cfg.Log, "log", cfg.Log, "form of the log on stderr: text or json")
 	flags.StringVar(&cfg.Name, "name", cfg.Name, "name of the host or pod, the first part of the owner id")
+	jobsFileFlag(flags, &cfg.JobsFile)
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 }
 

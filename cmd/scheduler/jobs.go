@@ -20,12 +20,15 @@ func jobsCommand() *cobra.Command {
 }
 
 func jobsListCommand() *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON bool
+		file   string
+	)
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the jobs compiled into this binary; needs no database",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			jobs, err := registry.Jobs()
+			jobs, err := loadJobs(file)
 			if err != nil {
 				return coded(exitUsage, err)
 			}
@@ -37,6 +40,7 @@ func jobsListCommand() *cobra.Command {
 		},
 	}
 	jsonFlag(cmd, &asJSON)
+	jobsFileFlag(cmd.Flags(), &file)
 	return cmd
 }
 
@@ -47,6 +51,9 @@ func printJobs(out io.Writer, rows []jobRow) error {
 		next := make([]string, 0, len(r.Next))
 		for _, t := range r.Next {
 			next = append(next, stamp(t))
+		}
+		if !r.Enabled {
+			next = []string{"disabled"}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Words, dashed(r.Protects), dashed(next))
 	}
@@ -63,6 +70,7 @@ func dashed(words []string) string {
 func jobsNextCommand() *cobra.Command {
 	var (
 		asJSON bool
+		file   string
 		n      int
 	)
 	cmd := &cobra.Command{
@@ -70,18 +78,25 @@ func jobsNextCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, err := findJob(args[0])
+			jobs, err := loadJobs(file)
+			if err != nil {
+				return coded(exitUsage, err)
+			}
+			job, err := findJobIn(jobs, args[0])
 			if err != nil {
 				return err
 			}
 			if n < 1 || n > mostTicks {
 				return coded(exitUsage, fmt.Errorf("-n %d: it must be between 1 and %d", n, mostTicks))
 			}
-			ticks := nextTicks(job.Schedule, time.Now(), n)
+			ticks := nextTicks(job, time.Now(), n)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"job": job.Name, "next": ticks})
 			}
-			if len(ticks) == 0 {
+			switch {
+			case job.Disabled:
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is disabled by %s: replicas with this file do not run it\n", job.Name, file)
+			case len(ticks) == 0:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s has no ticks: %s\n", job.Name, job.Schedule.Words())
 			}
 			for _, t := range ticks {
@@ -92,14 +107,20 @@ func jobsNextCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVarP(&n, "number", "n", 5, "how many ticks")
 	jsonFlag(cmd, &asJSON)
+	jobsFileFlag(cmd.Flags(), &file)
 	return cmd
 }
 
+// findJob is for commands that ask only whether there is such a job: no jobs file changes that.
 func findJob(name string) (registry.Job, error) {
 	jobs, err := registry.Jobs()
 	if err != nil {
 		return registry.Job{}, coded(exitUsage, err)
 	}
+	return findJobIn(jobs, name)
+}
+
+func findJobIn(jobs []registry.Job, name string) (registry.Job, error) {
 	names := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		if j.Name == name {

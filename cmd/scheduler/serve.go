@@ -53,7 +53,7 @@ const msgServing = "serving"
 
 // validate says at once all that is wrong with the settings and the jobs.
 func validate(cfg Config, env []string) ([]registry.Job, error) {
-	jobs, jobsErr := registry.Jobs()
+	jobs, jobsErr := loadJobs(cfg.JobsFile)
 	err := errors.Join(cfg.Validate(), requireDatabase(cfg, env), jobsErr)
 	return jobs, coded(exitUsage, err)
 }
@@ -62,7 +62,8 @@ func validate(cfg Config, env []string) ([]registry.Job, error) {
 func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Writer) error {
 	owner := lease.NewOwner(cfg.Name)
 	log := cfg.logger(stderr)
-	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(jobs),
+	enabled := registry.Enabled(jobs)
+	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(enabled),
 		"lease_time", cfg.Lease.String(), "renewal", cfg.Renew.String(), "database", cfg.masked())
 
 	listener, err := net.Listen("tcp", cfg.Listen)
@@ -94,7 +95,7 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 		return err
 	}
 	work, err := scheduler.New(scheduler.Config{
-		Engine: db.engine, Work: db.work, Jobs: jobs, Elector: elector, Owner: owner, Log: log, Metrics: metrics,
+		Engine: db.engine, Work: db.work, Jobs: enabled, Elector: elector, Owner: owner, Log: log, Metrics: metrics,
 		Drain: cfg.Drain, Grace: cfg.Grace,
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	log.Info(msgServing, "address", listener.Addr().String(), "owner", owner)
 
 	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
-	return r.run(ctx, jobs)
+	return r.run(ctx, enabled)
 }
 
 // stoppedBefore is no error where the start was called off.

@@ -189,6 +189,14 @@ func (s Schedule) Words() string {
 	return s.String()
 }
 
+// Warnings say, in a line each, what the schedule can hardly have been meant to say; none for most.
+func (s Schedule) Warnings() []string {
+	if s.misplace != "" || s.kind != Calendar {
+		return []string{}
+	}
+	return append([]string{}, s.cron.Warnings()...)
+}
+
 // words says a duration in its units that are not zero.
 func words(d time.Duration) string {
 	if d%time.Second != 0 {
