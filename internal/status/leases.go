@@ -11,34 +11,30 @@ import (
 	"rota/internal/registry"
 )
 
-// Window is how many of a lease's newest runs are looked at for its last run and last success.
-// Without a bound the snapshot would be slowest when every job fails, which is when it is needed.
+// Window is how many of a lease's newest runs are looked at for its last run, since skipped and
+// missed ticks are none.
 const Window = 20
 
-// The walks backward over runs stop at the first row that they are looking for; as a rule that is
-// the first row of all.
+// The walk backward over runs stops at the first row that it is looking for; as a rule that is the
+// first row of all. The newest success has an index of its own.
 const leasesSQL = `
 SELECT l.job_name, l.owner, l.epoch, l.expires_at, l.acquired_at,
-       p.last_tick, p.schedule,
-       r.tick, r.attempt, r.epoch, r.owner, r.started_at, r.ended_at, r.outcome, r.error,
-       CASE WHEN r.outcome = 'success' THEN r.ended_at ELSE s.ended_at END,
-       t.epoch, t.owner, t.ended_at, t.end_reason
+       p.last_tick, p.schedule, s.ended_at,
+       t.epoch, t.owner, t.ended_at, t.end_reason,
+       r.*
   FROM leadership l
   LEFT JOIN progress p ON p.lease = l.job_name
   LEFT JOIN LATERAL (
        SELECT n.* FROM (
-              SELECT tick, attempt, epoch, owner, started_at, ended_at, outcome, left(error, 1000) AS error
+              SELECT ` + runColumns + `
                 FROM runs WHERE lease = l.job_name
                ORDER BY tick DESC, attempt DESC LIMIT $1) n
         WHERE n.outcome IS NULL OR n.outcome NOT IN ('skipped', 'missed')
         LIMIT 1) r ON true
   LEFT JOIN LATERAL (
-       SELECT n.ended_at FROM (
-              SELECT ended_at, outcome
-                FROM runs WHERE lease = l.job_name AND r.outcome IS DISTINCT FROM 'success'
-               ORDER BY tick DESC, attempt DESC LIMIT $1) n
-        WHERE n.outcome = 'success'
-        LIMIT 1) s ON true
+       SELECT ended_at
+         FROM runs WHERE lease = l.job_name AND outcome = 'success'
+        ORDER BY id DESC LIMIT 1) s ON true
   LEFT JOIN LATERAL (
        SELECT epoch, owner, ended_at, end_reason
          FROM terms WHERE job_name = l.job_name AND ended_at IS NOT NULL
@@ -57,29 +53,23 @@ type leaseRow struct {
 
 func scanLease(row pgx.CollectableRow) (leaseRow, error) {
 	var (
-		l                                  leaseRow
-		expires, acquired, lastTick, tick  pgtype.Timestamptz
-		started, runEnded, success, ended  pgtype.Timestamptz
-		schedule, runOwner, outcome, fault *string
-		attempt                            *int
-		runEpoch, termEpoch                *int64
-		termOwner, reason                  *string
+		l                                           leaseRow
+		expires, acquired, lastTick, success, ended pgtype.Timestamptz
+		schedule, termOwner, reason                 *string
+		termEpoch                                   *int64
+		last                                        runRow
 	)
-	err := row.Scan(&l.Name, &l.Owner, &l.Epoch, &expires, &acquired, &lastTick, &schedule,
-		&tick, &attempt, &runEpoch, &runOwner, &started, &runEnded, &outcome, &fault,
-		&success, &termEpoch, &termOwner, &ended, &reason)
+	err := row.Scan(append([]any{
+		&l.Name, &l.Owner, &l.Epoch, &expires, &acquired, &lastTick, &schedule, &success,
+		&termEpoch, &termOwner, &ended, &reason,
+	}, last.columns()...)...)
 	if err != nil {
 		return l, err
 	}
 	l.Job, l.Registered = l.Name, true
 	l.ExpiresAt, l.AcquiredAt, l.held = instant(expires), instant(acquired), ordered(expires)
 	l.lastTick, l.schedule, l.LastSuccess = instant(lastTick), value(schedule), instant(success)
-	if attempt != nil {
-		l.Last = &Run{
-			Tick: instant(tick), Attempt: *attempt, Epoch: value(runEpoch), Owner: value(runOwner),
-			StartedAt: instant(started), EndedAt: instant(runEnded), Outcome: value(outcome), Error: value(fault),
-		}
-	}
+	l.Last = last.run()
 	if termEpoch != nil {
 		l.LastEnd = &Term{Epoch: *termEpoch, Owner: value(termOwner), EndedAt: instant(ended), Reason: value(reason)}
 	}
@@ -97,7 +87,7 @@ func scanRefused(row pgx.CollectableRow) (r refusedRow, err error) {
 }
 
 // describe puts the leases' rows and the jobs compiled into this binary together, by name.
-func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, jobs []registry.Job) []Lease {
+func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, pauses []Pause, jobs []registry.Job) []Lease {
 	late := make(map[string]int64, len(refused))
 	for _, r := range refused {
 		late[r.lease] = r.n
@@ -119,6 +109,9 @@ func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, jobs []regi
 		l := Lease{Name: name, Job: name, State: Never}
 		l.plan(job, asOf, leaseRow{})
 		leases = append(leases, l)
+	}
+	for i := range leases {
+		leases[i].Paused = pausing(pauses, leases[i].Job)
 	}
 	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Compare(a.Name, b.Name) })
 	return leases

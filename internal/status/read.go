@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,15 +13,18 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// JIT compilation costs such a short query a tenth of its time.
+// JIT compilation costs such a short query a tenth of its time. A plan that does not know the
+// parameters would not know either how little a LIMIT leaves to be read.
 const beginSQL = `
-SELECT clock_timestamp(), set_config('statement_timeout', $1, true), set_config('jit', 'off', true)`
+SELECT clock_timestamp(), set_config('statement_timeout', $1, true), set_config('jit', 'off', true),
+       set_config('plan_cache_mode', 'force_custom_plan', true)`
 
 // read makes one snapshot, in one transaction, so that no row of it is older than another.
 func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
 	s := new(Snapshot)
-	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, r.db, opts, func(tx pgx.Tx) error { return r.load(ctx, tx, s) })
+	var err error
+	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}},
+		func(asOf time.Time, res pgx.BatchResults) error { return r.load(asOf, res, s) })
 	if err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
 	}
@@ -28,19 +32,7 @@ func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
 	return s, err
 }
 
-func (r *Reader) load(ctx context.Context, tx pgx.Tx, s *Snapshot) error {
-	var b pgx.Batch
-	b.Queue(beginSQL, fmt.Sprint(r.patience.Milliseconds()))
-	b.Queue(leasesSQL, Window)
-	b.Queue(refusedSQL)
-	b.Queue(replicasSQL)
-	res := tx.SendBatch(ctx, &b)
-	defer func() { _ = res.Close() }() // an error shows in what is read before
-
-	if err := res.QueryRow().Scan(&s.AsOf, nil, nil); err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	s.AsOf = s.AsOf.UTC()
+func (r *Reader) load(asOf time.Time, res pgx.BatchResults, s *Snapshot) error {
 	rows, err := collect(res, scanLease)
 	if err != nil {
 		return fmt.Errorf("leases: %w", err)
@@ -49,13 +41,60 @@ func (r *Reader) load(ctx context.Context, tx pgx.Tx, s *Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("refused writes: %w", err)
 	}
-	s.Replicas, err = collect(res, scanReplica)
-	if err != nil {
+	if s.Replicas, err = collect(res, scanReplica); err != nil {
 		return fmt.Errorf("replicas: %w", err)
 	}
-	s.Leases = describe(s.AsOf, rows, refused, r.jobs)
-	s.Replicas = stand(s.AsOf, s.Replicas, s.Leases)
+	if s.Pauses, err = collect(res, scanPause); err != nil {
+		return fmt.Errorf("pauses: %w", err)
+	}
+	s.Leases = describe(asOf, rows, refused, s.Pauses, r.jobs)
+	s.Replicas = stand(asOf, s.Replicas, s.Leases)
 	return nil
+}
+
+// A question is one statement of a view.
+type question struct {
+	sql  string
+	args []any
+}
+
+// view asks all questions in one transaction that sees one state of the rows, and calls load with
+// the database's clock and the answers. It takes no longer than the reader's patience.
+func (r *Reader) view(ctx context.Context, asked []question, load func(time.Time, pgx.BatchResults) error) (asOf time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	var b pgx.Batch
+	b.Queue(beginSQL, fmt.Sprint(r.patience.Milliseconds()))
+	for _, q := range asked {
+		b.Queue(q.sql, q.args...)
+	}
+	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, r.db, opts, func(tx pgx.Tx) error {
+		res := tx.SendBatch(ctx, &b)
+		defer func() { _ = res.Close() }() // an error shows in what is read before
+		if err := res.QueryRow().Scan(&asOf, nil, nil, nil); err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		asOf = asOf.UTC()
+		return load(asOf, res)
+	})
+	return asOf, err
+}
+
+// ErrUnread says that the database did not answer, or not in time. It wraps the reason.
+var ErrUnread = errors.New("the database could not be read")
+
+// ask is a view for one who looks by himself, with an error that is ErrUnread, pgx.ErrNoRows, or
+// that of a ctx that ended first.
+func (r *Reader) ask(ctx context.Context, asked []question, load func(time.Time, pgx.BatchResults) error) (time.Time, error) {
+	asOf, err := r.view(ctx, asked, load)
+	switch {
+	case err == nil || errors.Is(err, pgx.ErrNoRows):
+		return asOf, err
+	case ctx.Err() != nil:
+		return asOf, context.Cause(ctx)
+	}
+	return asOf, fmt.Errorf("%w: %w", ErrUnread, err)
 }
 
 func collect[T any](res pgx.BatchResults, scan pgx.RowToFunc[T]) ([]T, error) {
@@ -73,7 +112,8 @@ func tag(s *Snapshot) (string, error) {
 	err := json.NewEncoder(h).Encode(struct {
 		Leases   []Lease
 		Replicas []Replica
-	}{s.Leases, s.Replicas})
+		Pauses   []Pause
+	}{s.Leases, s.Replicas, s.Pauses})
 	if err != nil {
 		return "", fmt.Errorf("tag the status: %w", err)
 	}

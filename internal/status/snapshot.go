@@ -18,6 +18,7 @@ type Snapshot struct {
 
 	Leases   []Lease   // by name
 	Replicas []Replica // members first, then those that are gone, then owners that are no member
+	Pauses   []Pause   // those in force, that of all jobs first
 	Tag      string    // differs when anything above does, save AsOf, Age and what only time moves
 }
 
@@ -54,21 +55,10 @@ type Lease struct {
 
 	NextTick    time.Time // zero: only when asked, or without end
 	DueSince    time.Time // the oldest tick that nobody has taken though it is due; zero: none
+	Paused      *Pause    // the pause in force, its own before that of all jobs; nil: none
 	Last        *Run      // the newest attempt, skipped and missed ticks left out
-	LastSuccess time.Time // when the newest success ended; zero: not among the last Window runs
+	LastSuccess time.Time // when the newest success ended; zero: there is none in the kept history
 	Refused     int64     // writes of this job's runs that the fence refused, over the kept history
-}
-
-// A Run is one attempt at a tick.
-type Run struct {
-	Tick      time.Time
-	Attempt   int
-	Epoch     int64
-	Owner     string
-	StartedAt time.Time
-	EndedAt   time.Time // zero: it runs
-	Outcome   string    // empty while it runs
-	Error     string    // at most 1,000 characters of it
 }
 
 // A Term is the end of one owner's unbroken leadership.

@@ -186,10 +186,14 @@ func TestTheLastRunIsTheNewestThatBegan(t *testing.T) {
 		Success time.Time
 		Refused int64
 	}
+	of := func(id int64, job string, r Run) *Run {
+		r.ID, r.Job, r.Lease, r.Owner, r.Ticks = id, job, job, "a/1", 1
+		return &r
+	}
 	want := map[string]said{
-		"works": {&Run{at(10, 0), 2, 8, "a/1", at(10, 2), at(10, 3), "success", ""}, at(10, 3), 0},
-		"fails": {&Run{at(12, 0), 1, 9, "a/1", at(12, 0), at(12, 1), "failed", "again"}, at(10, 1), 5},
-		"runs":  {&Run{at(12, 0), 1, 9, "a/1", at(12, 0), time.Time{}, "", ""}, time.Time{}, 0},
+		"works": {of(2, "works", Run{Tick: at(10, 0), Attempt: 2, Epoch: 8, StartedAt: at(10, 2), EndedAt: at(10, 3), Outcome: "success"}), at(10, 3), 0},
+		"fails": {of(5, "fails", Run{Tick: at(12, 0), Attempt: 1, Epoch: 9, StartedAt: at(12, 0), EndedAt: at(12, 1), Outcome: "failed", Error: "again", Refused: 3}), at(10, 1), 5},
+		"runs":  {of(7, "runs", Run{Tick: at(12, 0), Attempt: 1, Epoch: 9, StartedAt: at(12, 0)}), time.Time{}, 0},
 		"idle":  {},
 	}
 	got := map[string]said{}
@@ -201,22 +205,67 @@ func TestTheLastRunIsTheNewestThatBegan(t *testing.T) {
 	}
 }
 
-func TestASuccessBeyondTheWindowIsNotLookedFor(t *testing.T) {
+func TestTheLastSuccessIsFoundHoweverLongAgo(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch)
-		SELECT name, 'a/1', clock_timestamp(), 1 FROM unnest(ARRAY['within', 'beyond']) AS name`)
-	for name, failures := range map[string]int{"within": Window - 1, "beyond": Window} {
+		SELECT name, 'a/1', clock_timestamp(), 1 FROM unnest(ARRAY['long', 'never']) AS name`)
+	for name, first := range map[string]string{"long": "success", "never": "failed"} {
 		run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, ended_at, outcome)
-			SELECT $1, $1, clock_timestamp() - make_interval(mins => i), 1, 'a/1', clock_timestamp(),
-			       CASE WHEN i = $2 THEN 'success' ELSE 'failed' END FROM generate_series(0, $2::int) i`, name, failures)
+			SELECT $1, $1, '2026-01-01Z'::timestamptz + make_interval(mins => i), 1, 'a/1', '2026-01-01Z'::timestamptz + make_interval(mins => i),
+			       CASE WHEN i IN (0, 1) THEN $2 ELSE 'failed' END FROM generate_series(0, 20 * $3::int) i`, name, first, Window)
 	}
 	snap := look(t, patient(db, nil))
-	if find(t, snap, "within").LastSuccess.IsZero() {
-		t.Error("the success within the window was not found")
+	if got, want := find(t, snap, "long").LastSuccess, time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC); !got.Equal(want) {
+		t.Errorf("last success %v, want the newest, %v", got, want)
 	}
-	if !find(t, snap, "beyond").LastSuccess.IsZero() {
-		t.Error("the walk went beyond the window")
+	if got := find(t, snap, "never").LastSuccess; !got.IsZero() {
+		t.Errorf("a success at %v", got)
+	}
+}
+
+// P10: a pause is told with the lease that it is for, and changes nothing about who leads it.
+func TestAPauseInForceIsToldWithItsLease(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch)
+		SELECT name, 'a/1', clock_timestamp() + interval '1 hour', 1 FROM unnest(ARRAY['mine', 'over', 'other', '0-first']) AS name`)
+	run(t, db, `INSERT INTO pauses (job, reason, paused_by, paused_at, until) VALUES
+		('mine', 'a bad feed', 'ana', '2026-01-01Z', NULL),
+		('over', 'was short', 'ana', '2026-01-01Z', clock_timestamp() - interval '1 second'),
+		('0-first', 'until later', 'ana', '2026-01-01Z', '2999-01-01Z')`)
+	r := patient(db, []registry.Job{{Name: "new", Schedule: registry.OnDemand}})
+	said := func(snap Snapshot) map[string]string {
+		all := map[string]string{}
+		for _, l := range snap.Leases {
+			if l.Name != "new" && l.State != Held {
+				t.Errorf("%s is %s", l.Name, l.State)
+			}
+			if l.Paused != nil {
+				all[l.Name] = l.Paused.Job + " " + l.Paused.Reason
+			}
+		}
+		return all
+	}
+	first := look(t, r)
+	if diff := cmp.Diff(map[string]string{"mine": "mine a bad feed", "0-first": "0-first until later"}, said(first)); diff != "" {
+		t.Errorf("paused (-want +got):\n%s", diff)
+	}
+	p := find(t, first, "0-first").Paused
+	want := Pause{"0-first", "until later", "ana", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)}
+	if diff := cmp.Diff(&want, p); diff != "" {
+		t.Errorf("the pause (-want +got):\n%s", diff)
+	}
+	run(t, db, `INSERT INTO pauses (job, reason, paused_by) VALUES ('*', 'maintenance', 'bo')`)
+	second := look(t, r)
+	all := map[string]string{
+		"mine": "mine a bad feed", "over": "* maintenance", "other": "* maintenance", "new": "* maintenance", "0-first": "0-first until later",
+	}
+	if diff := cmp.Diff(all, said(second)); diff != "" {
+		t.Errorf("with a pause of all (-want +got):\n%s", diff)
+	}
+	if first.Tag == second.Tag {
+		t.Error("a pause does not change the tag")
 	}
 }
 
