@@ -6,7 +6,8 @@ ALTER TABLE runs
     ADD COLUMN request_id bigint,
     ADD COLUMN first_tick timestamptz,
     ADD COLUMN ticks      bigint NOT NULL DEFAULT 1 CHECK (ticks >= 1),
-    ADD COLUMN log        text;
+    ADD COLUMN log        text,
+    ADD COLUMN again      boolean NOT NULL DEFAULT false;
 
 COMMENT ON COLUMN runs.error IS 'what a run that did not succeed said; why a tick was skipped or missed';
 COMMENT ON COLUMN runs.request_id IS 'the request that it was made for; NULL for a scheduled tick';
@@ -14,6 +15,10 @@ COMMENT ON COLUMN runs.first_tick IS 'the first of several missed ticks that sha
 COMMENT ON COLUMN runs.ticks IS 'how many ticks the row is for';
 COMMENT ON COLUMN runs.log IS 'the last of the lines that it logged';
 
+COMMENT ON COLUMN runs.again IS 'it was cut short, and the next term runs its tick again';
+
+-- What the next term of a lease runs again.
+CREATE INDEX runs_again ON runs (lease, id) WHERE again;
 -- A request is run once, however often it is claimed.
 CREATE UNIQUE INDEX runs_request ON runs (request_id, attempt) WHERE request_id IS NOT NULL;
 -- The last success of each lease, which is never pruned.
@@ -134,4 +139,5 @@ DROP TABLE requests;
 DROP TABLE pauses;
 DROP INDEX runs_success;
 DROP INDEX runs_request;
-ALTER TABLE runs DROP COLUMN log, DROP COLUMN ticks, DROP COLUMN first_tick, DROP COLUMN request_id;
+DROP INDEX runs_again;
+ALTER TABLE runs DROP COLUMN again, DROP COLUMN log, DROP COLUMN ticks, DROP COLUMN first_tick, DROP COLUMN request_id;

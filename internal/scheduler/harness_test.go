@@ -46,8 +46,11 @@ type fakeStore struct {
 	raised  int64                // the highest epoch on every protected row
 	last    map[string]time.Time // by lease
 	rows    []*fakeRun
+	again   map[string]*attempt // by lease: what is to be run again
 	fenced  map[string]bool
 	locked  map[string]bool
+	paused  map[string]bool
+	off     time.Duration // of its clock from the bubble's
 	answers map[string]bool // by call: whether answers are lost once it has executed
 	calls   map[string]int
 	fault   func(call string) error
@@ -55,13 +58,18 @@ type fakeStore struct {
 
 type fakeRun struct {
 	end
-	lease string
-	tick  time.Time
+	lease   string
+	tick    time.Time
+	attempt int
+	request int64
+	ticks   int64
+	why     string
 }
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
-		last: map[string]time.Time{}, fenced: map[string]bool{}, locked: map[string]bool{},
+		last: map[string]time.Time{}, again: map[string]*attempt{},
+		fenced: map[string]bool{}, locked: map[string]bool{}, paused: map[string]bool{},
 		answers: map[string]bool{}, calls: map[string]int{}, fault: func(string) error { return nil },
 	}
 }
@@ -113,14 +121,16 @@ func (s *fakeStore) begin(ctx context.Context, asked []opening) (map[fence.Token
 		case s.locked[name]:
 			found[o.token] = opened{verdict: locked}
 		default:
-			if s.last[name].IsZero() {
-				s.last[name] = time.Now()
+			if now := s.now(); s.last[name].IsZero() || s.last[name].After(now) {
+				s.last[name] = now
 			}
-			found[o.token] = opened{verdict: begun, last: s.last[name]}
+			found[o.token] = opened{verdict: begun, last: s.last[name], now: s.now(), again: s.again[name]}
 		}
 	}
 	return found, s.leave("begin")
 }
+
+func (s *fakeStore) now() time.Time { return time.Now().Add(s.off) }
 
 func (s *fakeStore) claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error) {
 	if err := s.enter(ctx, "claim"); err != nil {
@@ -128,31 +138,77 @@ func (s *fakeStore) claim(ctx context.Context, asked []claim) (map[fence.Token]c
 	}
 	found := map[fence.Token]claimed{}
 	for _, a := range asked {
-		c := claimed{verdict: won, last: s.last[a.token.Lease], now: time.Now()}
-		mine := slices.IndexFunc(s.rows, func(r *fakeRun) bool {
-			return r.lease == a.token.Lease && r.tick.Equal(a.tick) && r.outcome == ""
-		})
-		switch {
-		case s.fenced[a.token.Lease]:
-			c.verdict = fenced
-		case s.locked[a.token.Lease]:
-			c.verdict = locked
-		case mine >= 0:
-			c.run = s.rows[mine].run
-		case !a.moment && a.tick.After(c.now):
-			c.verdict = early
-		case !a.moment && !a.tick.After(c.last):
-			c.verdict = taken
-		default:
-			row := &fakeRun{end{run: int64(len(s.rows)) + 1, owner: a.token.Owner}, a.token.Lease, a.tick}
-			if a.skip {
-				row.outcome = skipped
-			}
-			s.rows, s.last[a.token.Lease], c.run = append(s.rows, row), a.tick, row.run
-		}
-		found[a.token] = c
+		found[a.token] = s.claimOne(a)
 	}
 	return found, s.leave("claim")
+}
+
+func (s *fakeStore) claimOne(a claim) claimed {
+	name := a.token.Lease
+	c := claimed{verdict: won, last: s.last[name], now: s.now(), attempt: a.run.number}
+	mine := s.find(func(r *fakeRun) bool {
+		return r.lease == name && r.tick.Equal(a.run.tick) && r.attempt == a.run.number && r.outcome == ""
+	})
+	switch {
+	case s.fenced[name]:
+		c.verdict = fenced
+	case s.locked[name]:
+		c.verdict = locked
+	case a.kind == rebase:
+		c.verdict = rebased
+		if c.now.Before(c.last) {
+			s.last[name] = c.now
+		}
+	case mine != nil:
+		c.run = mine.run
+	case a.kind == scheduled && a.until.After(c.now):
+		c.verdict = early
+	case a.kind == scheduled && !a.until.After(c.last):
+		c.verdict = taken
+	case a.kind == moment && s.paused[name]:
+		c.verdict = paused
+	default:
+		s.win(a, &c)
+	}
+	return c
+}
+
+func (s *fakeStore) win(a claim, c *claimed) {
+	name := a.token.Lease
+	for _, p := range a.passed {
+		s.rows = append(s.rows, &fakeRun{
+			end: end{run: int64(len(s.rows)) + 1, outcome: p.outcome}, lease: name, tick: p.last, attempt: 1, ticks: p.ticks, why: p.why,
+		})
+	}
+	if a.kind == scheduled {
+		s.last[name] = a.until
+	}
+	if a.run.number == 0 {
+		return
+	}
+	if s.find(func(r *fakeRun) bool {
+		return r.lease == name && r.tick.Equal(a.run.tick) && r.attempt == a.run.number
+	}) != nil {
+		c.verdict = taken
+		return
+	}
+	row := &fakeRun{
+		end: end{run: int64(len(s.rows)) + 1, owner: a.token.Owner}, lease: name,
+		tick: a.run.tick, attempt: a.run.number, request: a.run.request, ticks: 1,
+	}
+	if s.paused[name] && a.run.request == 0 {
+		row.outcome, c.verdict = skipped, paused
+	} else {
+		c.run = row.run
+	}
+	s.rows = append(s.rows, row)
+}
+
+func (s *fakeStore) find(is func(*fakeRun) bool) *fakeRun {
+	if i := slices.IndexFunc(s.rows, is); i >= 0 {
+		return s.rows[i]
+	}
+	return nil
 }
 
 func (s *fakeStore) record(ctx context.Context, ends []end) (map[int64]bool, error) {
@@ -202,7 +258,14 @@ func (s *fakeStore) history(name string) string {
 			if o == "" {
 				o = "open"
 			}
-			all = append(all, fmt.Sprintf("+%v %s", r.tick.Sub(bubble), o))
+			text := fmt.Sprintf("+%v %s", r.tick.Sub(bubble), o)
+			if r.attempt > 1 {
+				text += fmt.Sprintf(" (%d)", r.attempt)
+			}
+			if r.ticks > 1 {
+				text += fmt.Sprintf(" x%d", r.ticks)
+			}
+			all = append(all, text)
 		}
 	}
 	return strings.Join(all, ", ")
@@ -234,6 +297,9 @@ type fakeElector struct {
 	off  atomic.Int64 // nanoseconds
 	mu   sync.Mutex
 	seen map[string]int64
+
+	given   []string
+	drained bool
 }
 
 func (e *fakeElector) Now() time.Time { return time.Now().Add(time.Duration(e.off.Load())) }
@@ -245,6 +311,18 @@ func (e *fakeElector) Seen(job string, epoch int64) {
 		e.seen = map[string]int64{}
 	}
 	e.seen[job] = epoch
+}
+
+func (e *fakeElector) GiveUp(lease string, why error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.given = append(e.given, lease+": "+why.Error())
+}
+
+func (e *fakeElector) Drain() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drained = true
 }
 
 const (

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"strings"
 	"time"
 
 	"rota/internal/fence"
@@ -52,18 +50,17 @@ func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 // work does the term's work and returns when the term is over, or given up, and its job's function
 // has returned.
 func (l *lead) work() {
-	last, err := l.prepare()
+	found, err := l.prepare()
 	if err != nil || l.asked() {
 		return // it is over, or was asked for before it began
 	}
 	l.term.Ready()
-	switch l.job.Schedule.Kind() {
-	case registry.Unbroken:
+	l.ticker.plan(l.entry, found)
+	if l.job.Schedule.Kind() == registry.Unbroken {
 		l.ticker.start(l.entry)
-	case registry.Asked:
-	default:
-		l.ticker.plan(l.entry, l.job.Schedule.Next(last))
 	}
+	l.attach(l)
+	defer l.detach(l)
 	l.serve()
 }
 
@@ -77,14 +74,14 @@ func (l *lead) asked() bool {
 }
 
 // prepare raises the protected tables and, beside it, confirms the term and closes what earlier
-// ones left open; neither is the job's work. It returns the newest tick that is done with.
-func (l *lead) prepare() (last time.Time, err error) {
+// ones left open; neither is the job's work.
+func (l *lead) prepare() (found opened, err error) {
 	ctx, stop := until(l.term.Context(), l.term.Asked())
 	defer stop()
 	raised := make(chan error, 1)
 	go func() { raised <- l.raise(ctx) }()
-	last, err = l.begin(ctx)
-	return last, errors.Join(<-raised, err)
+	found, err = l.begin(ctx)
+	return found, errors.Join(<-raised, err)
 }
 
 var errAsked = errors.New("it was asked for")
@@ -144,7 +141,7 @@ func (l *lead) raise(ctx context.Context) error {
 			continue
 		}
 		failing = told(l.log, failing, err, "epoch cannot be raised, and the job waits for it; trying again", "")
-		rest = min(2*rest+again(), longestRaiseRest)
+		rest = min(2*rest+soon(), longestRaiseRest)
 		if err := pause(ctx, rest); err != nil {
 			return err
 		}
@@ -165,27 +162,35 @@ func (l *lead) raiseFor(ctx context.Context, slice time.Duration) (highest int64
 
 // begin confirms the term. An unreachable database and a locked row are waited for as long as the
 // term lasts.
-func (l *lead) begin(ctx context.Context) (last time.Time, err error) {
+func (l *lead) begin(ctx context.Context) (opened, error) {
 	for {
-		found, err := l.opener.begin(ctx, opening{l.token, l.job.Schedule.String()})
+		found, err := l.opener.begin(ctx, opening{l.token, l.job.Schedule.String(), tries(l.job)})
 		if ctx.Err() != nil {
-			return time.Time{}, context.Cause(ctx)
+			return opened{}, context.Cause(ctx)
 		}
 		switch {
 		case err == nil && found.verdict == begun:
 			if found.lost > 0 {
 				l.log.Warn("runs of earlier terms closed as lost", "runs", found.lost)
 			}
-			return found.last, nil
+			return found, nil
 		case err == nil && found.verdict == fenced:
 			err := fmt.Errorf("%w: the term was refused as it began", fence.ErrFenced)
 			l.term.End(err)
-			return time.Time{}, err
+			return opened{}, err
 		}
-		if err := pause(ctx, again()); err != nil {
-			return time.Time{}, err
+		if err := pause(ctx, soon()); err != nil {
+			return opened{}, err
 		}
 	}
+}
+
+// tries is how many attempts a tick of the job gets whose runs are lost.
+func tries(j registry.Job) int {
+	if j.IfLost == registry.LeaveIt || j.Schedule.Kind() == registry.Unbroken {
+		return 0
+	}
+	return max(registry.LostBound, j.Retry.Attempts)
 }
 
 // pause waits, and returns why it did not wait to the end.
@@ -217,7 +222,7 @@ func (l *lead) serve() {
 			took := l.run(r)
 			if l.job.Schedule.Kind() == registry.Unbroken {
 				backoff = rest(backoff, took)
-				restart = time.After(backoff - rand.N(backoff/4))
+				restart = time.After(varied(backoff))
 			}
 		case <-restart:
 			restart = nil
@@ -268,55 +273,3 @@ func (l *lead) finish() {
 	}
 }
 
-// run does one run and hands its end to the recorder. It returns how long the run took.
-func (l *lead) run(r run) time.Duration {
-	if l.term.Context().Err() != nil {
-		l.ticker.lose(l.entry, r.id)
-		return 0
-	}
-	log := l.log.With("run", r.id, "tick", r.tick)
-	abandoned := false
-	d := duty{
-		job: l.job, asked: l.term.Asked(), drain: l.cfg.Drain, grace: l.cfg.Grace,
-		// What falls due from here on is the successor's, and not to be written off as skipped.
-		draining: func() { l.ticker.withdraw(l.entry) },
-		run: &registry.Run{
-			Job: l.job.Name, Tick: r.tick.UTC(), Attempt: 1, Args: l.job.Args,
-			DB: l.cfg.Work, Fence: l.writer, Log: log, Draining: l.term.Asked(),
-		},
-		abandon: func() {
-			abandoned = true
-			l.metrics.abandoned.WithLabelValues(l.job.Name).Inc()
-			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
-			l.term.End(ErrAbandoned)
-		},
-	}
-	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
-	began, before := time.Now(), l.writer.Refused()
-	res := d.do(l.term.Context())
-	res.refused = l.writer.Refused() - before
-	e := end{
-		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(), refused: res.refused, at: time.Now(),
-	}
-	if abandoned {
-		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()
-		log.Warn("abandoned run has returned after all")
-	}
-	l.metrics.ended(l.job.Name, e.outcome, e.at)
-	l.ticker.done(l.entry)
-	l.recorded = l.recorder.end(e)
-	logEnd(log, e)
-	return e.at.Sub(began)
-}
-
-func logEnd(log *slog.Logger, e end) {
-	level := slog.LevelWarn
-	switch e.outcome {
-	case success:
-		level = slog.LevelDebug
-	case cancelled, lost, refused:
-		level = slog.LevelInfo
-	}
-	text, _, _ := strings.Cut(e.fault, "\n")
-	log.Log(context.Background(), level, "run ended", "outcome", string(e.outcome), "error", text, "refused", e.refused)
-}

@@ -23,7 +23,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error) {
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rota_runs_total", Help: "Runs that have ended on this replica, by outcome.",
+			Name: "rota_runs_total", Help: "Runs that have ended on this replica, and ticks that it has written off, by outcome.",
 		}, []string{"job_name", "outcome"}),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rota_last_success_timestamp_seconds", Help: "When a run last succeeded on this replica; 0: not since it started.",
@@ -58,19 +58,22 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 	return m, nil
 }
 
-// started counts a run that begins; ended must follow.
+// started counts a run that begins; returned must follow.
 func (m *metrics) started(job string, delay time.Duration) {
 	m.running.WithLabelValues(job).Inc()
 	m.delay.Observe(max(0, delay.Seconds()))
 }
 
+func (m *metrics) returned(job string) { m.running.WithLabelValues(job).Dec() }
+
 func (m *metrics) ended(job string, o outcome, at time.Time) {
-	m.running.WithLabelValues(job).Dec()
 	m.runs.WithLabelValues(job, string(o)).Inc()
 	if o == success {
 		m.success.WithLabelValues(job).Set(float64(at.UnixMilli()) / 1000)
 	}
 }
 
-// unrun counts a tick that was claimed and not run.
-func (m *metrics) unrun(job string, o outcome) { m.runs.WithLabelValues(job, string(o)).Inc() }
+// unrun counts ticks that were claimed and not run.
+func (m *metrics) unrun(job string, o outcome, ticks int64) {
+	m.runs.WithLabelValues(job, string(o)).Add(float64(ticks))
+}

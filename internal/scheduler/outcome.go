@@ -21,9 +21,10 @@ const (
 	refused   outcome = "fenced"
 	lost      outcome = "lost"
 	skipped   outcome = "skipped"
+	missed    outcome = "missed"
 )
 
-var outcomes = []outcome{success, failed, panicked, timedOut, cancelled, refused, lost, skipped}
+var outcomes = []outcome{success, failed, panicked, timedOut, cancelled, refused, lost, skipped, missed}
 
 // Why a run's context ended, as its cause, beside the reasons for which a term ends.
 var (
@@ -31,6 +32,10 @@ var (
 	ErrTimeout = errors.New("the run took longer than the job's timeout")
 	// ErrDrained: the term was to be given up, and the run took longer than the drain.
 	ErrDrained = errors.New("the run took longer than the drain")
+	// ErrCancelled: an operator asked for it.
+	ErrCancelled = errors.New("cancelled")
+	// ErrPaused: the job was paused, and its run would go on for ever.
+	ErrPaused = errors.New("the job was paused")
 )
 
 // ErrAbandoned is the cause of a term's end when a run ignored its ended context for longer than
@@ -54,7 +59,7 @@ func (r result) judge() outcome {
 		return refused
 	case errors.Is(r.cause, ErrTimeout):
 		return timedOut
-	case errors.Is(r.cause, ErrDrained):
+	case errors.Is(r.cause, ErrDrained), errors.Is(r.cause, ErrCancelled), errors.Is(r.cause, ErrPaused):
 		return cancelled
 	case r.cause != nil:
 		return lost
@@ -66,6 +71,18 @@ func (r result) judge() outcome {
 		return failed
 	}
 	return success
+}
+
+// cutShort reports whether the run was kept from finishing by what became of its replica: its tick
+// should be run again by the next term.
+func (r result) cutShort() bool {
+	switch r.judge() {
+	case lost, refused:
+		return true
+	case cancelled:
+		return errors.Is(r.cause, ErrDrained)
+	}
+	return false
 }
 
 // fault is what there is to say of a run that did not succeed.
@@ -80,19 +97,19 @@ func (r result) fault() string {
 	case r.err != nil && !errors.Is(r.err, r.cause) && !errors.Is(r.err, context.Canceled):
 		said = append(said, r.err.Error())
 	}
-	return printable(strings.Join(said, ": "))
+	return printable(strings.Join(said, ": "), faultSize)
 }
 
 // faultSize bounds what is kept of an error or a stack, in bytes.
 const faultSize = 16 << 10
 
-// printable is text as the database takes it.
-func printable(s string) string {
+// printable is the beginning of a text, at most so many bytes, as the database takes it.
+func printable(s string, size int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= faultSize {
+	if len(s) <= size {
 		return s
 	}
-	cut := faultSize
+	cut := size
 	for !utf8.RuneStart(s[cut]) {
 		cut--
 	}

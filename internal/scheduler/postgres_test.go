@@ -49,7 +49,7 @@ func leads(t testing.TB, db *pgxpool.Pool, name, owner string, epoch int64) fenc
 // begins begins a term and fails the test if it cannot.
 func begins(t testing.TB, s *postgres, token fence.Token) opened {
 	t.Helper()
-	found, err := s.begin(t.Context(), []opening{{token, "every 1s"}})
+	found, err := s.begin(t.Context(), []opening{{token, "every 1s", 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +66,11 @@ func claims(t testing.TB, s *postgres, asked ...claim) map[fence.Token]claimed {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// ask is the claim of a tick by its lease, which has the job's name.
+func ask(t fence.Token, at time.Time) claim {
+	return claim{token: t, job: t.Lease, kind: scheduled, run: attempt{tick: at, number: 1}, until: at}
 }
 
 // verdicts are by lease.
@@ -98,11 +103,12 @@ func TestClaimGivesEachLeaseItsOwnVerdict(t *testing.T) {
 	for i, name := range names {
 		token := leads(t, db, name, "me", 7)
 		begins(t, s, token)
-		asked[i] = claim{token: token, job: name, tick: tick}
+		asked[i] = ask(token, tick)
 	}
 	long(t, db)
-	asked[0].tick = time.Now().Add(time.Hour)
-	asked[6].skip = true
+	asked[0] = ask(asked[0].token, time.Now().Add(time.Hour))
+	asked[6].passed = []passed{{first: tick, last: tick, ticks: 1, outcome: skipped, why: "busy"}}
+	asked[6].run = attempt{}
 	claims(t, s, asked[7])
 	long(t, db) // its run is there, its progress is not
 	mustExec(t, db, `UPDATE leadership SET epoch = 8 WHERE job_name = 'fenced-epoch'`)
@@ -110,7 +116,7 @@ func TestClaimGivesEachLeaseItsOwnVerdict(t *testing.T) {
 	mustExec(t, db, `UPDATE leadership SET expires_at = clock_timestamp() WHERE job_name = 'fenced-expired'`)
 	mustExec(t, db, `UPDATE runs SET owner = 'other' WHERE lease = 'taken'`)
 	nobody := fence.Token{Lease: "no-row", Owner: "me", Epoch: 7}
-	asked = append(asked, claim{token: nobody, job: "no-row", tick: tick})
+	asked = append(asked, ask(nobody, tick))
 
 	holder, err := db.Begin(t.Context())
 	if err != nil {
@@ -164,7 +170,7 @@ func TestTwoReplicasThatClaimOneTickMakeOneRun(t *testing.T) {
 		token := fence.Token{Lease: "job", Owner: s.owner, Epoch: int64(i + 1)}
 		go func() {
 			for n := range ticks {
-				found, err := s.claim(t.Context(), []claim{{token: token, job: "job", tick: tick.Add(time.Duration(n) * time.Second)}})
+				found, err := s.claim(t.Context(), []claim{ask(token, tick.Add(time.Duration(n)*time.Second))})
 				answers[i] <- answer{found[token], err}
 			}
 		}()
@@ -197,7 +203,7 @@ func TestLateClaimOfAFormerTermIsFenced(t *testing.T) {
 	begins(t, &postgres{db, "old"}, old)
 	long(t, db)
 	leads(t, db, "job", "new", 2)
-	got := claims(t, &postgres{db, "old"}, claim{token: old, job: "job", tick: tick})
+	got := claims(t, &postgres{db, "old"}, ask(old, tick))
 	if got[old].verdict != fenced {
 		t.Errorf("the verdict is %q", got[old].verdict)
 	}
@@ -220,8 +226,8 @@ func TestTakeoverWaitsForAClaimUnderWay(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SET LOCAL synchronous_commit = off`); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := tx.Query(t.Context(), claimSQL, pgx.QueryExecModeExec, "old", []string{"job"}, []int64{1}, []string{"job"},
-		[]time.Time{tick}, []bool{true}, []bool{false})
+	asked := []claim{ask(token, tick)}
+	rows, err := tx.Query(t.Context(), claimSQL, append(append([]any{pgx.QueryExecModeExec, "old"}, asks(asked)...), writtenOff(asked)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +261,7 @@ func TestClaimWhoseAnswerWasLostIsStillOurs(t *testing.T) {
 	s := &postgres{db, "me"}
 	begins(t, s, token)
 	long(t, db)
-	c := claim{token: token, job: "job", tick: tick}
+	c := ask(token, tick)
 	first := claims(t, s, c)[token]
 	again := claims(t, s, c)[token]
 	if first.verdict != won || again.verdict != won || first.run == 0 || again.run != first.run {
@@ -263,7 +269,7 @@ func TestClaimWhoseAnswerWasLostIsStillOurs(t *testing.T) {
 	}
 
 	next := leads(t, db, "job", "me", 2) // the same process, in a new term
-	if got := claims(t, s, claim{token: next, job: "job", tick: tick})[next]; got.verdict != taken {
+	if got := claims(t, s, ask(next, tick))[next]; got.verdict != taken {
 		t.Errorf("for a new term the verdict is %q", got.verdict)
 	}
 	leads(t, db, "job", "me", 1)
@@ -292,7 +298,7 @@ func TestNewTermClosesTheRunsThatWereLost(t *testing.T) {
 	late := fence.Token{Lease: "other", Owner: "new", Epoch: 1}
 	leads(t, db, "other", "old", 1)
 	token := leads(t, db, "job", "new", 2)
-	found, err := s.begin(t.Context(), []opening{{token, "every 1s"}, {late, "every 1s"}})
+	found, err := s.begin(t.Context(), []opening{{token, "every 1s", 3}, {late, "every 1s", 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +331,7 @@ func TestProgressCountsFromTheFirstSightAndFromAChange(t *testing.T) {
 	if got := begins(t, &postgres{db, "other"}, next).last; !got.Equal(first) {
 		t.Errorf("the next term counts from %v, not from %v", got, first)
 	}
-	found, err := (&postgres{db, "other"}).begin(t.Context(), []opening{{next, "every 2s"}})
+	found, err := (&postgres{db, "other"}).begin(t.Context(), []opening{{next, "every 2s", 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +365,7 @@ func TestHeldRowsHoldUpTheirOwnTermAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := s.begin(t.Context(), []opening{{held, "x"}, {changed, "x"}, {open, "x"}, {free, "x"}})
+	found, err := s.begin(t.Context(), []opening{{held, "x", 3}, {changed, "x", 3}, {open, "x", 3}, {free, "x", 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,8 +440,8 @@ func TestThousandsAtOnceTakeOneStatement(t *testing.T) {
 	var due []claim
 	for n := range 2000 {
 		token := fence.Token{Lease: fmt.Sprintf("job-%d", n+1), Owner: "me", Epoch: 1}
-		asked = append(asked, opening{token, "every 1s"})
-		due = append(due, claim{token: token, job: token.Lease, tick: tick})
+		asked = append(asked, opening{token, "every 1s", 3})
+		due = append(due, ask(token, tick))
 	}
 	found, err := s.begin(t.Context(), asked)
 	if err != nil || len(found) != 2000 {

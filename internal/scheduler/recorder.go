@@ -64,12 +64,12 @@ func (r *recorder) run(giveUp context.Context, stop <-chan struct{}) {
 		switch {
 		case err != nil:
 			r.queue.add(left...)
-			if pause(giveUp, again()) != nil {
+			if pause(giveUp, soon()) != nil {
 				r.leave(held)
 				return
 			}
 		case len(left) > 0:
-			held, retry = append(held, left...), time.After(again())
+			held, retry = append(held, left...), time.After(soon())
 		}
 	}
 }
@@ -101,9 +101,9 @@ func (r *recorder) send(ctx context.Context, batch []*pending) (left []*pending,
 	return left, nil
 }
 
-// again is the pause before what was locked, or went wrong, is tried again: at no set time, so that
+// soon is the pause before what was locked, or went wrong, is tried again: at no set time, so that
 // two replicas do not meet again.
-func again() time.Duration { return 250*time.Millisecond + rand.N(250*time.Millisecond) }
+func soon() time.Duration { return 250*time.Millisecond + rand.N(250*time.Millisecond) }
 
 // told logs the first failure of a row and the first success after it, and returns whether it
 // fails now: a database that is away for an hour makes two lines.

@@ -14,6 +14,7 @@ type duty struct {
 	job      registry.Job
 	run      *registry.Run
 	asked    <-chan struct{} // the term should be given up; then draining is called
+	stop     chan error      // ends the run's context, with the cause it gets
 	draining func()
 	drain    time.Duration // how long the run may take from then on
 	grace    time.Duration // how long it may ignore that its context has ended
@@ -43,6 +44,8 @@ func (d *duty) do(term context.Context) result {
 		case <-asked:
 			asked, drained = nil, time.After(d.drain)
 			d.draining()
+		case why := <-d.stop:
+			cancel(why)
 		case <-drained:
 			drained = nil
 			cancel(fmt.Errorf("%w (%v)", ErrDrained, d.drain))

@@ -26,6 +26,8 @@ type Config struct {
 	Jobs []registry.Job
 	// Elector is where the terms come from.
 	Elector Elector
+	// Requests is told what became of the requests that Steer was given; nil: there are none.
+	Requests Requests
 	// Owner names this process start, as the Elector's owner does.
 	Owner string
 	// Log gets a line for what an operator should know: a run that did not succeed, above all.
@@ -45,7 +47,22 @@ type Elector interface {
 	Now() time.Time
 	// Seen notes an epoch of a job that is above the term's.
 	Seen(job string, epoch int64)
+	// GiveUp asks for the term of a lease.
+	GiveUp(lease string, why error)
+	// Drain gives up all that is led, and keeps the replica from leading anything further.
+	Drain()
 }
+
+// Requests is what the scheduler needs of a control.Watch.
+type Requests interface {
+	// Done settles a request; it never waits.
+	Done(id int64, result string)
+}
+
+// none is where nobody is to be told.
+type none struct{}
+
+func (none) Done(int64, string) {}
 
 // A Scheduler does the work of the terms that this replica leads. Make one with New; it runs once.
 type Scheduler struct {
@@ -58,6 +75,7 @@ type Scheduler struct {
 	opener   *opener
 	recorder *recorder
 	raising  chan struct{} // has room for as many as may raise at once
+	steering *steering
 
 	mu     sync.Mutex
 	leads  int
@@ -89,11 +107,14 @@ func newScheduler(cfg Config, s store, raisers int) (*Scheduler, error) {
 	for _, j := range cfg.Jobs {
 		jobs[j.Name] = j
 	}
+	if cfg.Requests == nil {
+		cfg.Requests = none{}
+	}
 	rec := newRecorder(s, cfg.Log)
 	return &Scheduler{
-		cfg: cfg, log: cfg.Log, store: s, jobs: jobs, metrics: m,
-		ticker: newTicker(s, cfg.Elector.Now, rec, m, cfg.Log), opener: newOpener(s, cfg.Log), recorder: rec,
-		raising: make(chan struct{}, raisers), empty: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, store: s, jobs: jobs, metrics: m, recorder: rec, opener: newOpener(s, cfg.Log),
+		ticker:  newTicker(s, cfg.Elector.Now, rec, m, cfg.Requests.Done, cfg.Log),
+		raising: make(chan struct{}, raisers), empty: make(chan struct{}, 1), steering: newSteering(),
 	}, nil
 }
 

@@ -215,20 +215,30 @@ func (s *heldRows) raise(ctx context.Context, t fence.Token, tables []fence.Tabl
 	return s.fakeStore.raise(ctx, t, nil)
 }
 
-// P7: ticks that fell due while nobody led make one run, for the newest of them.
+// P7: ticks that fell due while nobody led make one run, for the newest of them; each is on record,
+// the oldest of very many in one row.
 func TestMissedTicksMakeOneRunForTheNewest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, job("job", idle))
-		b.store.last["job"] = bubble.Add(-300 * 24 * time.Hour)
+		b := newBench(t, job("short", idle), job("long", idle))
+		b.store.last["short"] = bubble.Add(-17 * time.Second)
+		b.store.last["long"] = bubble.Add(-300 * 24 * time.Hour)
 		time.Sleep(2 * time.Second)
-		term := newFakeTerm()
-		b.leads(term, "job", 1)
+		short, long := newFakeTerm(), newFakeTerm()
+		b.leads(short, "short", 1)
+		b.leads(long, "long", 1)
 		after(time.Second)
-		if h := b.store.history("job"); h != "+0s success" {
+		if h := b.store.history("short"); h != "+-15s missed, +-10s missed, +-5s missed, +0s success" {
 			t.Errorf("the history is %s", h)
 		}
-		b.closes(term)
+		rows := strings.Split(b.store.history("long"), ", ")
+		if len(rows) != 101 || rows[0] != "+-8m20s missed x5183900" || rows[100] != "+0s success" {
+			t.Errorf("of 300 days there are %d rows, from %q to %q", len(rows), rows[0], rows[len(rows)-1])
+		}
+		if n := b.sample("rota_runs_total", "job_name=long", "outcome=missed"); n != 300*24*720 {
+			t.Errorf("%v missed ticks counted", n)
+		}
+		b.closes(short, long)
 	})
 }
 

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"rota/internal/fence"
@@ -17,7 +18,7 @@ type store interface {
 	raise(ctx context.Context, t fence.Token, tables []fence.Table) (highest int64, err error)
 	// begin opens terms: closes what earlier terms left open, and makes sure that there is progress.
 	begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error)
-	// claim claims one tick for each of some leases.
+	// claim claims one run, and writes off ticks, for each of some leases.
 	claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error)
 	// record writes the ends of runs. It returns the runs whose row says how they ended; the others
 	// are to be recorded again.
@@ -28,41 +29,75 @@ type store interface {
 type verdict string
 
 const (
-	begun  verdict = "begun"  // of a term: its leadership was confirmed
-	won    verdict = "won"    // of a tick: the run is ours to do
-	taken  verdict = "taken"  // of a tick: it was claimed or written off before
-	locked verdict = "locked" // somebody holds a row: ask again soon
-	fenced verdict = "fenced" // the lease is another's, or has another epoch, or has expired
-	early  verdict = "early"  // of a tick: it is not due by the database's clock
+	begun   verdict = "begun"   // of a term: its leadership was confirmed
+	won     verdict = "won"     // of a claim: the run is ours to do, and what was written off is on record
+	taken   verdict = "taken"   // of a claim: it was claimed or written off before
+	paused  verdict = "paused"  // of a claim: its job is paused; a tick is on record as skipped
+	rebased verdict = "rebased" // of a claim: the progress is no longer ahead of the clock
+	locked  verdict = "locked"  // somebody holds a row: ask again soon
+	fenced  verdict = "fenced"  // the lease is another's, or has another epoch, or has expired
+	early   verdict = "early"   // of a claim: a tick of it is not due by the database's clock
 )
 
 // An opening is a term to begin.
 type opening struct {
 	token    fence.Token
 	schedule string
+	tries    int // how many attempts a tick gets whose runs are lost; 0: they are left
 }
 
 // opened is what became of it.
 type opened struct {
 	verdict verdict
 	last    time.Time // the newest tick that was claimed or written off; of a new schedule: now
+	now     time.Time // by the database's clock
 	lost    int       // runs that earlier terms left open
+	again   *attempt  // what is to be run again, if anything
 }
 
-// A claim is one lease's tick to be claimed. There is one at most for each lease in a statement, so
-// that a tick that comes too early holds back none that is due.
+// An attempt is a try at a tick.
+type attempt struct {
+	tick    time.Time
+	number  int             // from 1
+	request int64           // that it is for; 0: none
+	args    json.RawMessage // of the request
+}
+
+// Kinds of claims.
+type kind string
+
+const (
+	scheduled kind = "scheduled" // the first attempt at a tick of the schedule
+	moment    kind = "moment"    // a start of a Continuous job
+	requested kind = "requested" // the first attempt at a request
+	again     kind = "again"     // a further attempt
+	rebase    kind = "rebase"    // none: the clock was set back, and the progress is to follow
+)
+
+// A claim is what is claimed for one lease; there is one at most for each in a statement. It is won
+// as a whole or not at all: if one of its ticks is not due yet, nothing of it is claimed.
 type claim struct {
 	token  fence.Token
 	job    string
-	tick   time.Time
-	moment bool // the tick is no scheduled one, but the moment of a start
-	skip   bool // it is claimed to be written off: its job is still at an earlier one
+	kind   kind
+	run    attempt   // its tick is zero where nothing is to be run
+	passed []passed  // ticks of the schedule that are written off, oldest first
+	until  time.Time // the newest tick of the schedule in it
+}
+
+// passed is a tick that is not run, or several in a row.
+type passed struct {
+	first, last time.Time
+	ticks       int64
+	outcome     outcome // skipped or missed
+	why         string
 }
 
 // claimed is what became of it.
 type claimed struct {
 	verdict verdict
-	run     int64     // id, if it was won
+	run     int64     // id, if there is one to do
+	attempt int       // its number, which may be above what was asked
 	last    time.Time // the newest tick that was claimed or written off, before this
 	now     time.Time // by the database's clock
 }
@@ -74,5 +109,7 @@ type end struct {
 	outcome outcome
 	fault   string // what it said; printable, and bounded
 	refused int    // how many of its writes were refused
+	log     string // the last that it logged; printable, and bounded
+	again   bool   // it was cut short: the next term should run its tick again
 	at      time.Time
 }

@@ -9,135 +9,120 @@ import (
 	"time"
 
 	"rota/internal/fence"
-	"rota/internal/registry"
 )
 
-// A ticker claims the ticks of all that this replica leads: one heap, and one statement for all
-// that are due at once.
+// A ticker claims what is due of all that this replica leads: one heap, and one statement for all
+// that is due at once.
 type ticker struct {
 	store   store
 	now     func() time.Time // by the database's clock
 	rec     *recorder
 	metrics *metrics
 	log     *slog.Logger
+	settle  func(request int64, result string)
 
-	mu   sync.Mutex
-	heap ticks
-	wake chan struct{} // has room for one: there is a new earliest tick
+	mu      sync.Mutex
+	heap    heaped
+	entries map[*entry]struct{}
+	looked  time.Time     // by the database's clock
+	wake    chan struct{} // has room for one: there is a new earliest entry
 }
 
-func newTicker(s store, now func() time.Time, rec *recorder, m *metrics, log *slog.Logger) *ticker {
-	return &ticker{store: s, now: now, rec: rec, metrics: m, log: log, wake: make(chan struct{}, 1)}
-}
-
-// An entry is the next tick of one term. Its fields are the ticker's, under its lock, save for
-// fired and what never changes.
-type entry struct {
-	token    fence.Token
-	job      string
-	schedule registry.Schedule
-	fired    chan run        // gets each tick that is to be run; never blocks, for a job never overlaps itself
-	end      func(why error) // ends the term
-
-	tick   time.Time
-	moment bool      // tick is the moment of a start
-	due    time.Time // when to claim it: at the tick, or later where that did not work out
-	index  int       // on the heap, or off it
-	skip   bool      // it is to be written off
-	busy   bool      // a run is under way
-	flying bool      // a claim is under way
-	unsure bool      // a claim's answer was lost: the same is claimed again until it is known
-	gone   bool      // the term is over: a claim that comes through yet is lost
-	landed chan struct{}
-}
-
-// A run is a tick that was claimed to be run.
-type run struct {
-	id   int64
-	tick time.Time
-}
-
-// off is the index of an entry that is not on the heap.
-const off = -1
-
-func newEntry(token fence.Token, j registry.Job, end func(error)) *entry {
-	return &entry{token: token, job: j.Name, schedule: j.Schedule, end: end, fired: make(chan run, 1), index: off}
-}
-
-// plan has a tick claimed when it is due, and after it those that the schedule has.
-func (k *ticker) plan(e *entry, tick time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.tick, e.due = tick, tick
-	k.push(e)
-}
-
-// start has this moment claimed, and nothing after it.
-func (k *ticker) start(e *entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.moment = true
-	e.now(k.now())
-	k.push(e)
-}
-
-// done says that the run under way has ended.
-func (k *ticker) done(e *entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.busy = false
-}
-
-// withdraw has no further tick claimed. A claim that is under way may come through yet: the channel
-// is closed once that is known, and then fired may hold one.
-func (k *ticker) withdraw(e *entry) (landed <-chan struct{}) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e.landed == nil {
-		e.landed = make(chan struct{})
-		if !e.flying && !e.unsure {
-			k.remove(e)
-			close(e.landed)
-		}
+func newTicker(s store, now func() time.Time, rec *recorder, m *metrics, settle func(int64, string), log *slog.Logger) *ticker {
+	return &ticker{
+		store: s, now: now, rec: rec, metrics: m, settle: settle, log: log,
+		entries: map[*entry]struct{}{}, wake: make(chan struct{}, 1),
 	}
+}
+
+// change changes an entry, and puts it where it then belongs on the heap.
+func (k *ticker) change(e *entry, f func(now time.Time)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(k.now())
+	k.place(e)
+}
+
+// plan has the entry's ticks claimed, from the first after one that is done with, and before them
+// what an earlier term has left unfinished.
+func (k *ticker) plan(e *entry, found opened) {
+	k.change(e, func(time.Time) {
+		k.entries[e] = struct{}{}
+		e.since, e.lost, e.tick = found.now, found.again, e.job.Schedule.Next(found.last)
+	})
+}
+
+// start has a Continuous job started now.
+func (k *ticker) start(e *entry) { k.change(e, func(now time.Time) { e.startAt = now }) }
+
+// request has a run claimed that was asked for.
+func (k *ticker) request(e *entry, r attempt) { k.change(e, func(time.Time) { e.request(r) }) }
+
+// done says that the run under way has ended, and whether it is to be tried again, and when.
+func (k *ticker) done(e *entry, retry *attempt, after time.Duration) {
+	k.change(e, func(now time.Time) {
+		e.busy, e.ended = false, now
+		if retry != nil {
+			e.retry, e.retryAt = retry, now.Add(after)
+		}
+	})
+}
+
+// withdraw has nothing further claimed. A claim that is under way may come through yet: the channel
+// is closed once that is known, and then fired may hold a run.
+func (k *ticker) withdraw(e *entry) (landed <-chan struct{}) {
+	k.change(e, func(time.Time) {
+		if e.landed == nil {
+			e.landed = make(chan struct{})
+			if e.asking == nil {
+				close(e.landed)
+			}
+		}
+	})
 	return e.landed
 }
 
 // drop forgets the entry, for its term is over.
 func (k *ticker) drop(e *entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.gone = true
-	k.remove(e)
-	select {
-	case r := <-e.fired:
-		k.lose(e, r.id)
-	default:
-	}
+	k.change(e, func(time.Time) {
+		delete(k.entries, e)
+		e.gone = true
+		select {
+		case r := <-e.fired:
+			k.lose(e, r)
+		default:
+		}
+	})
 }
 
 // lose closes a run that was claimed too late to be begun.
-func (k *ticker) lose(e *entry, run int64) {
-	k.rec.end(end{run: run, owner: e.token.Owner, outcome: lost, fault: "its term ended before it began", at: time.Now()})
-	k.metrics.unrun(e.job, lost)
+func (k *ticker) lose(e *entry, r run) {
+	k.rec.end(end{
+		run: r.id, owner: e.token.Owner, outcome: lost, fault: "its term ended before it began", at: time.Now(),
+		again: r.number < tries(e.job),
+	})
+	k.metrics.unrun(e.job.Name, lost, 1)
 }
 
-func (k *ticker) push(e *entry) {
-	if e.tick.IsZero() || e.gone {
-		return
+// place puts the entry where it belongs.
+func (k *ticker) place(e *entry) {
+	at := e.when()
+	switch {
+	case at.IsZero() && e.index != off:
+		heap.Remove(&k.heap, e.index)
+	case at.IsZero():
+	case e.index != off:
+		e.due = at
+		heap.Fix(&k.heap, e.index)
+	default:
+		e.due = at
+		heap.Push(&k.heap, e)
 	}
-	heap.Push(&k.heap, e)
-	if k.heap[0] == e {
+	if len(k.heap) > 0 && k.heap[0] == e {
 		select {
 		case k.wake <- struct{}{}:
 		default:
 		}
-	}
-}
-
-func (k *ticker) remove(e *entry) {
-	if e.index != off {
-		heap.Remove(&k.heap, e.index)
 	}
 }
 
@@ -150,9 +135,9 @@ const lookAgain = time.Second
 func (k *ticker) run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
-		due, wait := k.take()
+		due, asked, wait := k.take()
 		if len(due) > 0 {
-			found, err := k.store.claim(ctx, due.claims())
+			found, err := k.store.claim(ctx, asked)
 			failing = told(k.log, failing, err, "ticks cannot be claimed; trying again", "ticks are claimed again")
 			k.land(due, found, err)
 			continue
@@ -167,166 +152,141 @@ func (k *ticker) run(ctx context.Context) {
 	}
 }
 
+// setBack is how far the clock must have gone back to be said to have been set: an estimate of it
+// wavers by part of a round trip.
+const setBack = time.Second
+
 // take takes what is due off the heap, or says how long to wait.
-func (k *ticker) take() (due ticks, wait time.Duration) {
+func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
-	for len(k.heap) > 0 && len(due) < batchSize {
+	if now.Before(k.looked.Add(-setBack)) {
+		k.follow(k.looked.Sub(now))
+	}
+	k.looked = now
+	for rows := 0; len(k.heap) > 0 && rows < batchSize; {
 		e := k.heap[0]
-		if ahead := e.due.Sub(now); ahead > 0 {
-			return due, min(ahead, lookAgain)
+		if e.due.After(now) {
+			return due, asked, min(e.due.Sub(now), lookAgain)
 		}
 		heap.Pop(&k.heap)
-		e.flying = true
-		if !e.unsure {
-			e.skip = e.busy
-			if !e.moment {
-				e.tick = newest(e.schedule, e.tick, now)
+		c := e.compose(now)
+		if c == nil { // it was placed by an earlier idea of the time
+			if at := e.when(); at.After(now) {
+				e.due = at
+				heap.Push(&k.heap, e)
 			}
+			continue
 		}
-		due = append(due, e)
+		e.asking, e.flying = c, true
+		due, asked, rows = append(due, e), append(asked, *c), rows+1+len(c.passed)
 	}
-	return due, lookAgain
+	return due, asked, lookAgain
 }
 
-// newest is the last tick until now, from one that is not after it. It does not count them, for
-// there may be millions.
-func newest(s registry.Schedule, tick, now time.Time) time.Time {
-	for high := now; ; {
-		next := s.Next(tick)
-		if next.IsZero() || next.After(now) {
-			return tick
-		}
-		middle := next.Add(high.Sub(next) / 2)
-		if later := s.Next(middle); later.IsZero() || later.After(now) {
-			tick, high = next, middle
-		} else {
-			tick = later
+// follow has every entry's progress follow a clock that was set back.
+func (k *ticker) follow(by time.Duration) {
+	k.log.Warn("the database's clock was set back; the ticks follow it, and none is run twice", "by", by.Round(time.Millisecond))
+	for e := range k.entries {
+		if !e.tick.IsZero() {
+			e.behind = true
+			k.place(e)
 		}
 	}
-}
-
-func (t ticks) claims() []claim {
-	claims := make([]claim, len(t))
-	for i, e := range t {
-		claims[i] = claim{token: e.token, job: e.job, tick: e.tick, moment: e.moment, skip: e.skip}
-	}
-	return claims
 }
 
 // land takes the verdicts.
-func (k *ticker) land(due ticks, found map[fence.Token]claimed, err error) {
-	var ended ticks
+func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
+	var over []*entry
 	defer func() {
-		for _, e := range ended { // without the lock
+		for _, e := range over { // without the lock
 			e.end(fmt.Errorf("%w: the claim of a tick was refused", fence.ErrFenced))
 		}
 	}()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := k.now()
 	for _, e := range due {
 		e.flying = false
 		c, ok := found[e.token]
 		switch {
 		case err != nil || !ok:
-			e.unsure = true
+			e.unsure, e.rest = true, now.Add(soon())
 		case c.verdict == fenced:
-			e.unsure, e.tick = false, time.Time{}
-			ended = append(ended, e)
+			e.asking, e.gone = nil, true
+			over = append(over, e)
 		default:
-			k.judge(e, c)
+			k.judge(e, c, now)
 		}
-		switch {
-		case e.gone:
-		case e.unsure:
-			e.due = k.now().Add(again())
-			k.push(e)
-		case e.landed != nil:
+		if e.landed != nil && e.asking == nil && !isClosed(e.landed) {
 			close(e.landed)
-		default:
-			k.push(e) // unless there is none to come
 		}
+		k.place(e)
 	}
 }
 
-// judge sets what comes next for the entry.
-func (k *ticker) judge(e *entry, c claimed) {
-	switch c.verdict {
-	case won:
-		e.unsure = false
-		k.won(e, c)
-	case taken:
-		e.unsure = false
-		k.log.Debug("tick was taken", "lease", e.token.Lease, "tick", e.tick)
-		if e.moment {
-			e.now(k.now())
-		} else {
-			e.next(later(e.tick, c.last))
+// judge has the entry judged, and hands out the run that begins.
+func (k *ticker) judge(e *entry, c claimed, now time.Time) {
+	asked := *e.asking
+	r := e.judge(c, now)
+	if c.verdict == won {
+		for _, p := range asked.passed {
+			k.metrics.unrun(e.job.Name, p.outcome, p.ticks)
 		}
-	case early:
-		e.due = k.now().Add(e.tick.Sub(c.now) + time.Millisecond)
-	case locked: // where the answer was lost before, it still is
-		e.due = k.now().Add(again())
 	}
-}
-
-func (k *ticker) won(e *entry, c claimed) {
 	switch {
-	case e.skip:
-		k.metrics.unrun(e.job, skipped)
+	case c.verdict == paused && asked.kind != moment:
+		k.metrics.unrun(e.job.Name, skipped, 1)
+	case asked.kind == requested && c.verdict == won:
+		k.settle(asked.run.request, fmt.Sprintf("run %d has begun", c.run))
+	case asked.kind == requested && c.verdict == taken:
+		k.settle(asked.run.request, "it has been run")
+	case c.verdict == taken:
+		k.log.Debug("claim was taken", "lease", e.token.Lease, "kind", asked.kind, "tick", asked.run.tick)
+	}
+	switch {
+	case r == nil:
 	case e.gone:
-		k.lose(e, c.run)
+		k.lose(e, *r)
 	default:
-		e.busy = true
-		e.fired <- run{c.run, e.tick}
+		e.fired <- *r
 	}
-	e.next(e.tick)
 }
 
-// next moves on to the tick after one. A start has none.
-func (e *entry) next(after time.Time) {
-	e.tick = e.schedule.Next(after)
-	e.due = e.tick
-}
-
-// now makes this moment the tick, as finely as the database keeps it.
-func (e *entry) now(now time.Time) {
-	e.tick = now.Truncate(time.Microsecond)
-	e.due = e.tick
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
-	return a
 }
 
-// ticks is the heap, the earliest first.
-type ticks []*entry
+// heaped is the heap, the earliest first.
+type heaped []*entry
 
-func (t ticks) Len() int           { return len(t) }
-func (t ticks) Less(i, j int) bool { return t[i].due.Before(t[j].due) }
+func (h heaped) Len() int           { return len(h) }
+func (h heaped) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 
-func (t ticks) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].index, t[j].index = i, j
+func (h heaped) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
 }
 
 // Push is heap.Interface's.
-func (t *ticks) Push(x any) {
+func (h *heaped) Push(x any) {
 	e := x.(*entry)
-	e.index = len(*t)
-	*t = append(*t, e)
+	e.index = len(*h)
+	*h = append(*h, e)
 }
 
 // Pop is heap.Interface's.
-func (t *ticks) Pop() any {
-	last := len(*t) - 1
-	e := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
+func (h *heaped) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	e.index = off
 	return e
 }

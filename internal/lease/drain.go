@@ -1,0 +1,4 @@
+package lease
+
+// Drain gives up everything that is led.
+func (e *Elector) Drain() {}

@@ -1,0 +1,119 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"rota/internal/registry"
+)
+
+// run does one run and hands its end to the recorder. It returns how long the run took.
+func (l *lead) run(r run) time.Duration {
+	if l.term.Context().Err() != nil {
+		l.ticker.lose(l.entry, r)
+		return 0
+	}
+	log := l.log.With("run", r.id, "tick", r.tick)
+	args, err := l.args(r)
+	if err != nil {
+		return l.end(r, log, result{err: err}, new(tail), time.Now())
+	}
+	kept := new(tail)
+	abandoned := false
+	d := duty{
+		job: l.job, asked: l.term.Asked(), stop: make(chan error, 1), drain: l.cfg.Drain, grace: l.cfg.Grace,
+		// What falls due from here on is the successor's, and not to be written off as skipped.
+		draining: func() { l.ticker.withdraw(l.entry) },
+		run: &registry.Run{
+			Job: l.job.Name, Tick: r.tick.UTC(), Attempt: r.number, Args: args,
+			DB: l.cfg.Work, Fence: l.writer, Log: slog.New(kept.beside(log.Handler())), Draining: l.term.Asked(),
+		},
+		abandon: func() {
+			abandoned = true
+			l.metrics.abandoned.WithLabelValues(l.job.Name).Inc()
+			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
+			l.term.End(ErrAbandoned)
+		},
+	}
+	l.steering.began(l, r.id, d.stop)
+	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
+	began, before := time.Now(), l.writer.Refused()
+	res := d.do(l.term.Context())
+	res.refused = l.writer.Refused() - before
+	if abandoned {
+		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()
+		log.Warn("abandoned run has returned after all")
+	}
+	l.metrics.returned(l.job.Name)
+	defer l.steering.ended(l.cfg.Requests, r.id, res.judge())
+	return l.end(r, log, res, kept, began)
+}
+
+// args are the job's own, or those of the request that the run is for.
+func (l *lead) args(r run) (any, error) {
+	if len(r.args) == 0 {
+		return l.job.Args, nil
+	}
+	return l.job.WithArgs(r.args)
+}
+
+// end says how a run ended, to all who want to know.
+func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.Time) time.Duration {
+	e := end{
+		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(), refused: res.refused,
+		log: kept.text(), again: res.cutShort() && r.number < tries(l.job), at: time.Now(),
+	}
+	retry, after := l.retry(r, e.outcome)
+	l.metrics.ended(l.job.Name, e.outcome, e.at)
+	l.ticker.done(l.entry, retry, after)
+	l.recorded = l.recorder.end(e)
+	logEnd(log, e, retry, after)
+	return e.at.Sub(began)
+}
+
+// retry is the next attempt after one that went wrong by itself.
+func (l *lead) retry(r run, o outcome) (*attempt, time.Duration) {
+	switch o {
+	case failed, panicked, timedOut:
+	default:
+		return nil, 0
+	}
+	after, more := l.job.Retry.After(r.number)
+	if !more {
+		return nil, 0
+	}
+	next := r.attempt
+	next.number++
+	return &next, varied(after)
+}
+
+// varied is a pause less up to a quarter of it, so that what failed together is not tried together.
+func varied(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
+
+func logEnd(log *slog.Logger, e end, retry *attempt, after time.Duration) {
+	level := slog.LevelWarn
+	switch e.outcome {
+	case success:
+		level = slog.LevelDebug
+	case cancelled, lost, refused:
+		level = slog.LevelInfo
+	}
+	text, _, _ := strings.Cut(e.fault, "\n")
+	attrs := []any{"outcome", string(e.outcome), "error", text, "refused", e.refused}
+	if retry != nil {
+		attrs = append(attrs, "attempt", retry.number-1, "again_in", after.Round(time.Millisecond).String())
+	}
+	log.Log(context.Background(), level, "run ended", attrs...)
+}
+
+// cancelledBy is the cause of a run's end that an operator asked for.
+func cancelledBy(who, why string) error {
+	if why == "" {
+		return fmt.Errorf("%w by %s", ErrCancelled, who)
+	}
+	return fmt.Errorf("%w by %s: %s", ErrCancelled, who, why)
+}

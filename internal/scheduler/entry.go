@@ -1,0 +1,220 @@
+package scheduler
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"rota/internal/fence"
+	"rota/internal/registry"
+)
+
+// An entry is what is to be claimed for one term. Its fields are the ticker's, under its lock, save
+// for fired and what never changes. Times are by the database's clock.
+type entry struct {
+	token  fence.Token
+	job    registry.Job
+	offset time.Duration   // from each tick to when it is claimed
+	fired  chan run        // gets each run; never blocks, for a job never overlaps itself
+	end    func(why error) // ends the term
+
+	since    time.Time          // what fell due until then did so while nobody led
+	tick     time.Time          // the next of the schedule; zero: none
+	lost     *attempt           // a further attempt at what an earlier term did not finish
+	retry    *attempt           // a further attempt at what failed
+	retryAt  time.Time          // when
+	requests []attempt          // in the order in which they were made
+	served   map[int64]struct{} // requests that this term has claimed
+	startAt  time.Time          // when a Continuous job is to be started; zero: it is not to be
+	behind   bool               // the clock was set back: its progress is to follow
+
+	busy         bool      // a run is under way
+	began, ended time.Time // of the last one
+	catchingUp   bool      // further ticks wait for the run's end
+
+	asking *claim    // under way, or unsure
+	flying bool      // it is under way
+	unsure bool      // its answer was lost: the same is claimed again until it is known
+	rest   time.Time // not before, since the last claim met a lock or an error
+	index  int       // on the heap, or off it
+	due    time.Time // as the heap has it
+	gone   bool      // the term is over: a claim that comes through yet is lost
+	landed chan struct{}
+}
+
+// A run is an attempt that was claimed to be run.
+type run struct {
+	id int64
+	attempt
+}
+
+// atOnce is an instant that has passed.
+var atOnce = time.Unix(0, 1)
+
+// off is the index of an entry that is not on the heap.
+const off = -1
+
+func newEntry(token fence.Token, j registry.Job, end func(error)) *entry {
+	return &entry{
+		token: token, job: j, offset: offset(token.Lease, j.Jitter), end: end,
+		fired: make(chan run, 1), served: map[int64]struct{}{}, index: off,
+	}
+}
+
+// offset is the part of a jitter that is a lease's own: the same on every replica and for ever.
+func offset(lease string, jitter time.Duration) time.Duration {
+	if jitter <= 0 {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(lease))
+	return time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(jitter)).Truncate(time.Millisecond)
+}
+
+// when is the next instant at which there may be something to claim; zero: not before the run has
+// ended, or somebody asks for one.
+func (e *entry) when() time.Time {
+	var at time.Time
+	earliest := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	switch {
+	case e.gone || e.flying || e.landed != nil && e.asking == nil:
+		return time.Time{}
+	case e.asking != nil || e.behind:
+		at = atOnce
+	case e.busy && (e.catchingUp || e.job.Overlap == registry.Queue):
+	case e.busy:
+		earliest(e.tickAt())
+	default:
+		earliest(e.tickAt())
+		earliest(e.startAt)
+		if e.retry != nil {
+			earliest(e.retryAt)
+		}
+		if e.lost != nil || len(e.requests) > 0 {
+			at = atOnce
+		}
+	}
+	if !at.IsZero() && at.Before(e.rest) {
+		return e.rest
+	}
+	return at
+}
+
+func (e *entry) tickAt() time.Time {
+	if e.tick.IsZero() {
+		return e.tick
+	}
+	return e.tick.Add(e.offset)
+}
+
+// compose is what to claim at an instant; nil: nothing. What was cut short comes first, then what
+// was asked for, then the schedule. A tick that falls due ends the tries of the one before it.
+func (e *entry) compose(now time.Time) *claim {
+	ticked := !e.tick.IsZero() && !e.tickAt().After(now)
+	c := claim{token: e.token, job: e.job.Name}
+	switch {
+	case e.asking != nil:
+		return e.asking
+	case e.behind:
+		c.kind = rebase
+	case e.busy && ticked:
+		c.kind, c.until = scheduled, e.tick
+		c.passed = []passed{{first: e.tick, last: e.tick, ticks: 1, outcome: skipped, why: whyOverlap}}
+	case e.busy:
+		return nil
+	case e.lost != nil:
+		c.kind, c.run = again, *e.lost
+	case len(e.requests) > 0:
+		c.kind, c.run = requested, e.requests[0]
+	case ticked:
+		c = e.choose(due(e.job.Schedule, e.tick, now.Add(-e.offset)))
+	case e.retry != nil && !e.retryAt.After(now):
+		c.kind, c.run = again, *e.retry
+	case !e.startAt.IsZero() && !e.startAt.After(now):
+		c.kind, c.run = moment, attempt{tick: now.Truncate(time.Microsecond), number: 1}
+	default:
+		return nil
+	}
+	return &c
+}
+
+// request adds one that was made, unless it is known. One that was claimed must not be claimed
+// again: as long as the end of its run is not on record, it would be won again.
+func (e *entry) request(r attempt) {
+	if _, served := e.served[r.request]; served {
+		return
+	}
+	if !slices.ContainsFunc(e.requests, func(other attempt) bool { return other.request == r.request }) {
+		e.requests = append(e.requests, r)
+	}
+}
+
+// pausedRest is how often a Continuous job that is paused asks whether it still is.
+const pausedRest = 500 * time.Millisecond
+
+// judge takes the verdict on what was asked, and sets what comes next. It returns the run that
+// begins, if one does.
+func (e *entry) judge(c claimed, now time.Time) *run {
+	asked := *e.asking
+	switch c.verdict {
+	case early: // by the database's clock it is still to come
+		e.asking, e.unsure, e.rest = nil, false, now.Add(asked.until.Sub(c.now)+time.Millisecond)
+		return nil
+	case locked: // where an answer was lost before, it still is
+		e.rest = now.Add(soon())
+		if !e.unsure {
+			e.asking = nil
+		}
+		return nil
+	case rebased:
+		e.asking, e.unsure, e.behind, e.tick = nil, false, false, e.job.Schedule.Next(c.now)
+		return nil
+	}
+	e.asking, e.unsure, e.rest = nil, false, time.Time{}
+	e.settle(asked, c, now)
+	if c.verdict != won || c.run == 0 {
+		return nil
+	}
+	started := run{id: c.run, attempt: asked.run}
+	started.number = c.attempt
+	e.busy, e.began, e.ended = true, now, time.Time{}
+	return &started
+}
+
+// settle takes what was claimed off what is to be claimed.
+func (e *entry) settle(asked claim, c claimed, now time.Time) {
+	switch asked.kind {
+	case scheduled:
+		e.retry = nil
+		e.tick = e.job.Schedule.Next(later(asked.until, c.last))
+		e.catchingUp = e.job.Missed == registry.RunAll && !e.tick.IsZero() && !e.tickAt().After(now)
+	case again:
+		if e.lost != nil {
+			e.lost = nil
+		} else {
+			e.retry = nil
+		}
+	case requested:
+		e.served[asked.run.request] = struct{}{}
+		e.requests = e.requests[1:]
+	case moment:
+		e.startAt = time.Time{}
+		switch c.verdict {
+		case taken: // this very microsecond was
+			e.startAt = now
+		case paused: // a resume is found by asking
+			e.startAt = now.Add(pausedRest)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
