@@ -59,31 +59,37 @@ func (p *postgres) register(ctx context.Context, names []string) error {
 // somebody holds in another way is skipped, so that it costs that lease alone. All that are renewed
 // together expire together.
 //
-// The last part sorts what was not renewed into locked and lost. It subtracts sets and does not
-// join the renewed rows, whose number the planner cannot know: a nested loop over them would
-// compare each with each.
+// Nothing is joined, for a join under a row lock copies every row of its other side: IS TRUE keeps
+// the planner from making one, and leaves a hash table that each row is looked up in. What has been
+// locked is updated by its place. If another transaction put a newer version of the row there after
+// the snapshot, nothing is found at that place, and the lease counts as locked: it is tried again.
+//
+// The answer is how many were renewed, and what was not, if anything. The names are compared as
+// bytes, the cheapest order that there is; nothing waits here, so that any order will do.
 const renewSQL = `
-WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
-), mine AS MATERIALIZED (
-    SELECT l.job_name, l.epoch, a.i
-      FROM leadership l JOIN asked a ON a.job_name = l.job_name AND a.epoch = l.epoch
+WITH mine AS MATERIALIZED (
+    SELECT l.ctid AS place FROM leadership l
      WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
-     ORDER BY l.job_name
+       AND ((l.job_name, l.epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))) IS TRUE
+     ORDER BY l.job_name COLLATE "C"
        FOR NO KEY UPDATE OF l SKIP LOCKED
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM mine) AS locked_first
 ), renewed AS (
-    UPDATE leadership l SET expires_at = clock.at + $4::interval
-      FROM mine, clock
-     WHERE l.job_name = mine.job_name AND l.owner = $1 AND l.epoch = mine.epoch
-    RETURNING mine.i
+    UPDATE leadership l SET expires_at = (SELECT at FROM clock) + $4::interval
+     WHERE l.ctid = ANY (ARRAY(SELECT place FROM mine)) AND l.owner = $1
+    RETURNING l.job_name, l.epoch
+), told AS MATERIALIZED (
+    SELECT count(*) AS n FROM renewed
 )
-SELECT 2 AS verdict, array_agg(i) FROM renewed
+SELECT 2 AS verdict, n, NULL::bigint[] FROM told
 UNION ALL
-SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END, array_agg(a.i)
-  FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM renewed)) a
+SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END,
+       count(*), array_agg(a.i)
+  FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
   LEFT JOIN leadership l ON l.job_name = a.job_name
+ WHERE (SELECT n FROM told) < cardinality($2)
+   AND NOT EXISTS (SELECT FROM renewed r WHERE r.job_name = a.job_name AND r.epoch = a.epoch)
  GROUP BY 1`
 
 func (p *postgres) renew(ctx context.Context, owner string, lease time.Duration, held []holding) ([]verdict, error) {
@@ -94,28 +100,47 @@ func (p *postgres) renew(ctx context.Context, owner string, lease time.Duration,
 	return verdicts, nil
 }
 
-// verdictStatement is a statement over holdings that answers with the places in the list of each verdict.
+// verdictStatement is a statement over holdings. It answers with how many came through, and with the
+// places in the list of those that did not. An answer that does not speak of each is an error.
 func verdictStatement(sql, owner string, held []holding, verdicts []verdict, more ...any) statement {
 	names, epochs := make([]string, len(held)), make([]int64, len(held))
 	for i, h := range held {
 		names[i], epochs[i] = h.name, h.epoch
 	}
 	return statement{sql: sql, args: append([]any{owner, names, epochs}, more...), read: func(rows pgx.Rows) error {
-		told := 0
-		var v int32
-		var places []int64
-		_, err := pgx.ForEachRow(rows, []any{&v, &places}, func() error {
-			for _, i := range places {
-				verdicts[i-1] = verdict(v)
-			}
-			told += len(places)
-			return nil
-		})
-		if err == nil && told != len(held) {
-			return fmt.Errorf("%d verdicts on %d leases", told, len(held))
-		}
-		return err
+		return readVerdicts(rows, verdicts)
 	}}
+}
+
+func readVerdicts(rows pgx.Rows, verdicts []verdict) error {
+	told := make([]verdict, len(verdicts))
+	for i := range told {
+		told[i] = renewed
+	}
+	var v int32
+	var n, through, others int64
+	var places []int64
+	_, err := pgx.ForEachRow(rows, []any{&v, &n, &places}, func() error {
+		if verdict(v) == renewed {
+			through += n
+			return nil
+		}
+		for _, i := range places {
+			if told[i-1] == renewed { // else it is told twice, and the sum below is short
+				told[i-1] = verdict(v)
+				others++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if through+others != int64(len(verdicts)) {
+		return fmt.Errorf("%d verdicts on %d leases", through+others, len(verdicts))
+	}
+	copy(verdicts, told)
+	return nil
 }
 
 // Membership, and a look at everybody: one row for each owner of unexpired leases, and one, without
@@ -296,9 +321,10 @@ WITH asked AS MATERIALIZED (
     SELECT pg_notify(rota_channel(), CASE WHEN sum(octet_length(job_name) + 1) < 4000 THEN string_agg(job_name, ' ') ELSE '' END)
       FROM released HAVING $4 AND count(*) > 0
 )
-SELECT 2 AS verdict, array_agg(i) FROM released WHERE (SELECT count(*) FROM told) >= 0
+SELECT 2 AS verdict, count(*), NULL::bigint[] FROM released WHERE (SELECT count(*) FROM told) >= 0
 UNION ALL
-SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END, array_agg(a.i)
+SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END,
+       count(*), array_agg(a.i)
   FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM released)) a
   LEFT JOIN leadership l ON l.job_name = a.job_name
  GROUP BY 1`

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/pgtest"
+)
+
+// P2: a renewal moves what it names, owner and epoch, and nothing else of its owner's.
+func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newPostgres(db, time.Second)
+	must(t, s.register(t.Context(), []string{"a", "b", "c"}))
+	mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0}, claim{"c", 0})
+	expiries := func() map[string]time.Time {
+		at := map[string]time.Time{}
+		for _, name := range []string{"a", "b", "c"} {
+			at[name] = query[time.Time](t, db, "SELECT expires_at FROM leadership WHERE job_name = $1", name)
+		}
+		return at
+	}
+	before := expiries()
+	v, err := s.renew(t.Context(), "r1", hour, []holding{{"c", 2}, {"a", 1}, {"a", 2}})
+	must(t, err)
+	if !slices.Equal(v, []verdict{lost, renewed, lost}) {
+		t.Errorf("verdicts %v", v)
+	}
+	after := expiries()
+	for name, moved := range map[string]bool{"a": true, "b": false, "c": false} {
+		if after[name].After(before[name]) != moved {
+			t.Errorf("%s: from %v to %v", name, before[name], after[name])
+		}
+	}
+}
+
+// An answer that leaves a lease out, or speaks of one twice, renews nothing.
+func TestAnswerThatDoesNotSpeakOfEachLeaseIsAnError(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, answer := range []string{
+		"SELECT 2, 1::bigint, NULL::bigint[]",
+		"SELECT 2, 3::bigint, NULL::bigint[]",
+		"SELECT 0, 2::bigint, '{1,1}'::bigint[]",
+	} {
+		verdicts := make([]verdict, 2)
+		err := run(t.Context(), db, segment{{sql: answer, read: func(rows pgx.Rows) error { return readVerdicts(rows, verdicts) }}})
+		if err == nil || slices.Contains(verdicts, renewed) {
+			t.Errorf("%s: got %v, %v", answer, verdicts, err)
+		}
+	}
+}
+
+// stretchSQL makes a statement wait, between its snapshot and its locks, as long as the test holds
+// advisory lock 1.
+const stretchSQL = `
+CREATE SCHEMA stretch;
+CREATE FUNCTION stretch.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.002); END LOOP;
+    RETURN pg_catalog.clock_timestamp();
+END $$;`
+
+// P1, P2: what commits between a renewal's snapshot and its lock is not undone: a newer renewal is
+// not shortened, a release not revived, another's term not touched. The lease is asked about again.
+func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		overtake string
+		again    verdict
+	}{
+		"by a renewal":  {"UPDATE leadership SET expires_at = clock_timestamp() + interval '2 hours'", renewed},
+		"by a release":  {"UPDATE leadership SET expires_at = clock_timestamp()", lost},
+		"by a takeover": {"UPDATE leadership SET owner = 'r2', epoch = 2, expires_at = clock_timestamp() + interval '2 hours'", lost},
+		"by a deletion": {"DELETE FROM leadership", lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			s := newPostgres(db, 20*time.Second)
+			must(t, s.register(t.Context(), []string{"a"}))
+			mustAcquire(t, s, "r1", claim{"a", 0})
+			_, err := db.Exec(t.Context(), stretchSQL)
+			must(t, err)
+			cfg := db.Config().Copy()
+			cfg.ConnConfig.RuntimeParams["search_path"] = "stretch, pg_catalog, public"
+			slow, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			must(t, err)
+			defer slow.Close()
+
+			gate, err := db.Acquire(t.Context())
+			must(t, err)
+			defer gate.Release()
+			_, err = gate.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
+			must(t, err)
+			var late []verdict
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				late, err = newPostgres(slow, 20*time.Second).renew(context.Background(), "r1", hour, []holding{{"a", 1}})
+			})
+			await(t, "it is under way", func() bool {
+				return query[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
+			})
+			_, e := db.Exec(t.Context(), c.overtake)
+			must(t, e)
+			row := "SELECT coalesce(min(l::text), 'none') FROM leadership l"
+			before := query[string](t, db, row)
+			_, e = gate.Exec(t.Context(), "SELECT pg_advisory_unlock(1)")
+			must(t, e)
+			wg.Wait()
+			must(t, err)
+			if after := query[string](t, db, row); after != before {
+				t.Errorf("the row went from %s to %s", before, after)
+			}
+			if slices.Contains(late, renewed) {
+				t.Error("it says that it renewed")
+			}
+			v, err := s.renew(t.Context(), "r1", hour, []holding{{"a", 1}})
+			must(t, err)
+			if v[0] != c.again {
+				t.Errorf("asked again: %v, want %v", v[0], c.again)
+			}
+		})
+	}
+}
