@@ -1,0 +1,206 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/registry"
+)
+
+// A Desk is where operators' orders are taken. Each commits a request, or an effect, together with a
+// line of the audit. It is safe for use by several goroutines.
+type Desk struct {
+	db   *pgxpool.Pool
+	jobs map[string]registry.Job
+}
+
+// NewDesk returns a desk that knows the jobs, and writes over db.
+func NewDesk(db *pgxpool.Pool, jobs []registry.Job) *Desk {
+	d := &Desk{db: db, jobs: make(map[string]registry.Job, len(jobs))}
+	for _, j := range jobs {
+		d.jobs[j.Name] = j
+	}
+	return d
+}
+
+// Where an order was given.
+const (
+	CLI  = "cli"
+	Page = "page"
+	API  = "api"
+)
+
+// An Order says who wants something, and why.
+type Order struct {
+	By     string // who gives it
+	Via    string // CLI, Page or API
+	Reason string // required for Pause, StepDown, Drain and Revoke
+}
+
+const (
+	longestBy     = 200
+	longestReason = 1000
+)
+
+// checked is the order in a form that can be stored.
+func (o Order) checked(needsReason bool) (Order, error) {
+	o.By, o.Reason = oneLine(o.By), oneLine(o.Reason)
+	switch {
+	case o.By == "":
+		return o, refuse(ErrInvalid, "nobody gives the order: say who")
+	case len(o.By) > longestBy:
+		return o, refuse(ErrInvalid, "who gives the order has %d bytes: at most %d are kept", len(o.By), longestBy)
+	case !slices.Contains([]string{CLI, Page, API}, o.Via):
+		return o, refuse(ErrInvalid, "an order via %q: it must be %s, %s or %s", o.Via, CLI, Page, API)
+	case needsReason && o.Reason == "":
+		return o, refuse(ErrInvalid, "no reason is given: say why, for those who meet it later")
+	case len(o.Reason) > longestReason:
+		return o, refuse(ErrInvalid, "the reason has %d bytes: at most %d are kept", len(o.Reason), longestReason)
+	}
+	return o, nil
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(plain(s)), " ") }
+
+// Asked is a request that a replica will carry out.
+type Asked struct {
+	ID      int64  `json:"request"`
+	Existed bool   `json:"existed"` // it had been made before; nothing was added
+	Job     string `json:"job,omitempty"`
+	Lease   string `json:"lease,omitempty"`
+	Epoch   int64  `json:"epoch,omitempty"`   // the term that is to end
+	Run     int64  `json:"run,omitempty"`     // the run that is to end
+	Replica string `json:"replica,omitempty"` // the owner that is to carry it out; empty: nobody for now
+	Expect  string `json:"expect"`            // what will come of it, in a sentence
+}
+
+// deskSettings bounds a transaction on the server, so that nothing is done minutes late and nobody
+// waits for a desk that has stopped in the middle.
+const deskSettings = `SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '2s', true),
+       set_config('idle_in_transaction_session_timeout', '2s', true), set_config('synchronous_commit', 'on', true)`
+
+// tx is a transaction in which statements are sent unnamed, as a pooler in transaction mode wants it.
+type tx struct{ pgx.Tx }
+
+func (t tx) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := t.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	return err
+}
+
+func (t tx) row(ctx context.Context, sql string, args ...any) pgx.Row {
+	return t.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
+// orderTimeout bounds an order on the client's side.
+const orderTimeout = 10 * time.Second
+
+// What is announced with a transaction: the name of a lease that is free, or that there is something
+// to look at.
+const (
+	steer   = "steer"
+	nothing = ""
+)
+
+// do makes f's transaction, and announces something with its commit. The announcement is a hint:
+// where the server refuses it, the transaction is made without.
+func (d *Desk) do(ctx context.Context, what, announce string, f func(context.Context, tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	sent, err := d.try(ctx, announce, f)
+	if sent && answered(err) && announce != nothing {
+		sent, err = d.try(ctx, nothing, f)
+	}
+	return explain(err, what, sent)
+}
+
+const announceSQL = `SELECT pg_notify(rota_channel(), $1)`
+
+// try reports whether f had come to its end when it failed, so that it was the announcement or the
+// commit that went wrong.
+func (d *Desk) try(ctx context.Context, announce string, f func(context.Context, tx) error) (sent bool, err error) {
+	raw, err := d.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return false, err
+	}
+	t := tx{raw}
+	defer func() { _ = t.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
+	if err := t.exec(ctx, deskSettings); err != nil {
+		return false, err
+	}
+	if err := f(ctx, t); err != nil {
+		return false, err
+	}
+	if announce != nothing {
+		if err := t.exec(ctx, announceSQL, announce); err != nil {
+			return answered(err), err
+		}
+	}
+	return true, t.Commit(ctx)
+}
+
+const knownLeaseSQL = `SELECT EXISTS (SELECT FROM leadership WHERE job_name = $1)`
+
+// knows refuses a job that is neither compiled in nor led by anybody's replicas.
+func (d *Desk) knows(ctx context.Context, t tx, job string) error {
+	if _, ok := d.jobs[job]; ok {
+		return nil
+	}
+	var led bool
+	if err := t.row(ctx, knownLeaseSQL, job).Scan(&led); err != nil {
+		return err
+	}
+	if !led {
+		return refuse(ErrNotFound, "there is no job %q; there are: %s", job, strings.Join(d.names(), ", "))
+	}
+	return nil
+}
+
+func (d *Desk) names() []string {
+	names := make([]string, 0, len(d.jobs))
+	for name := range d.jobs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A leader is a lease row as an order finds it.
+type leader struct {
+	owner  string
+	epoch  int64
+	held   bool
+	member bool // its owner is a replica that heartbeats
+	others int  // replicas that could take over
+}
+
+const leaderSQL = `
+SELECT l.owner, l.epoch, l.expires_at > clock.at, m.id IS NOT NULL,
+       (SELECT count(*) FROM replicas r WHERE r.expires_at > clock.at AND NOT r.draining AND r.id <> l.owner)
+  FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock, leadership l
+  LEFT JOIN replicas m ON m.id = l.owner AND m.expires_at > clock_timestamp()
+ WHERE l.job_name = $1`
+
+// leader returns the lease's row; a lease that has none yet is free.
+func (t tx) leader(ctx context.Context, lease string) (l leader, found bool, err error) {
+	err = t.row(ctx, leaderSQL, lease).Scan(&l.owner, &l.epoch, &l.held, &l.member, &l.others)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return leader{}, false, nil
+	}
+	if err != nil {
+		return leader{}, false, fmt.Errorf("look at the lease: %w", err)
+	}
+	return l, true, nil
+}
+
+// jobOf is the job that a lease leads: a shard's name is the job's, a dot, and its place.
+func jobOf(lease string) string {
+	job, _, _ := strings.Cut(lease, ".")
+	return job
+}
