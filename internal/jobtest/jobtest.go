@@ -4,11 +4,14 @@
 //	err := leader.Do()               // runs once, as the scheduler runs it
 //	successor := leader.Successor()  // another owner takes the lease over and raises the epoch
 //	err = leader.Do()                // fence.ErrFenced, and no row has changed
+//	err = successor.At(tick).Do()    // the run of that tick, whatever the clock says
+//	successor.Drain()                // closes Run.Draining, for a job that is to end early
 package jobtest
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +33,16 @@ type Leader struct {
 	term   context.Context
 	writer *fence.Writer
 	raised bool
+
+	tick     time.Time // zero: the present second
+	attempt  int
+	draining *draining
+}
+
+// draining is the term's, whatever copies of the leader there are.
+type draining struct {
+	once   sync.Once
+	closed chan struct{}
 }
 
 // Lead takes the lease of a registered job as a leader would, from whoever holds it, and raises the
@@ -72,7 +85,10 @@ RETURNING epoch`
 func take(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
 	t.Helper()
 	ctx := context.Background()
-	l := &Leader{t: t, db: db, job: j, token: fence.Token{Lease: j.Name, Owner: "jobtest/" + uuid.NewString()}}
+	l := &Leader{
+		t: t, db: db, job: j, token: fence.Token{Lease: j.Name, Owner: "jobtest/" + uuid.NewString()},
+		attempt: 1, draining: &draining{closed: make(chan struct{})},
+	}
 	if _, err := db.Exec(ctx, expireSQL, j.Name); err != nil {
 		t.Fatalf("expire the lease of %s: %v", j.Name, err)
 	}
@@ -104,14 +120,18 @@ func (l *Leader) Raise() {
 	l.raised = true
 }
 
-// Do runs the job once for the present second, as the scheduler runs it, and returns its error; a
-// panic is one too.
+// Do runs the job once, as the scheduler runs it, and returns its error; a panic is one too. The
+// run is the first attempt at the present second, unless At or Attempt say otherwise.
 func (l *Leader) Do() error {
 	l.t.Helper()
 	l.Raise()
+	tick := l.tick
+	if tick.IsZero() {
+		tick = time.Now()
+	}
 	return scheduler.Once(l.term, l.job, &registry.Run{
-		Job: l.job.Name, Tick: time.Now().UTC().Truncate(time.Second), Attempt: 1, Args: l.job.Args,
-		DB: l.db, Fence: l.writer, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)), Draining: make(chan struct{}),
+		Job: l.job.Name, Tick: tick.UTC().Truncate(time.Second), Attempt: l.attempt, Args: l.job.Args,
+		DB: l.db, Fence: l.writer, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)), Draining: l.draining.closed,
 	})
 }
 
@@ -121,6 +141,25 @@ func (l *Leader) WithArgs(args any) *Leader {
 	with.job.Args = args
 	return &with
 }
+
+// At is the same term with its clock set: the job's runs are for that tick, which is what a job
+// should reckon with rather than with the time of day. As every tick it is in UTC, on a whole second.
+func (l *Leader) At(tick time.Time) *Leader {
+	at := *l
+	at.tick = tick
+	return &at
+}
+
+// Attempt is the same term with the job's runs being the nth attempt at their tick, counted from 1.
+func (l *Leader) Attempt(n int) *Leader {
+	again := *l
+	again.attempt = n
+	return &again
+}
+
+// Drain says that the term is to be given up soon, to the run under way and to those to come: their
+// Draining is closed. It may be called from any goroutine, and more than once.
+func (l *Leader) Drain() { l.draining.once.Do(func() { close(l.draining.closed) }) }
 
 // Takeover is a new term of the lease, of another owner and with a higher epoch, that has not raised
 // the epoch on the protected tables yet.

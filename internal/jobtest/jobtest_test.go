@@ -3,6 +3,7 @@ package jobtest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,91 @@ func TestLeaderIsFencedBeforeItsSuccessorHasRaised(t *testing.T) {
 	}
 	if got := read(t, db); got != "mark 2" || next.Token().Epoch != 2 {
 		t.Errorf("there is %q, by %v", got, next.Token())
+	}
+}
+
+// A job of the day before, by the calendar of Berlin.
+func TestDateLogicIsTestedWithTheClockSet(t *testing.T) {
+	t.Parallel()
+	j := marker
+	j.Run = func(ctx context.Context, r *registry.Run) error {
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			return err
+		}
+		day := r.Tick.In(berlin).AddDate(0, 0, -1).Format(time.DateOnly)
+		return r.Fence.Upsert(ctx, marks, mark{1, fmt.Sprintf("%s, attempt %d", day, r.Attempt)})
+	}
+	db := table(t)
+	leader := jobtest.LeadJob(t, db, j)
+	for _, c := range []struct {
+		leader *jobtest.Leader
+		want   string
+	}{
+		{leader.At(time.Date(2026, 3, 1, 6, 0, 0, 5, time.UTC)), "2026-02-28, attempt 1 1"},
+		{leader.At(time.Date(2026, 12, 31, 23, 30, 0, 0, time.UTC)), "2026-12-31, attempt 1 1"},
+		{leader.At(time.Date(2028, 3, 1, 6, 0, 0, 0, time.UTC)).Attempt(2), "2028-02-29, attempt 2 1"},
+	} {
+		if err := c.leader.Do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, db); got != c.want {
+			t.Errorf("the job left %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestTickIsThePresentSecondUnlessTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	var tick time.Time
+	j := marker
+	j.Protects = nil
+	j.Run = func(_ context.Context, r *registry.Run) error {
+		tick = r.Tick
+		return nil
+	}
+	leader := jobtest.LeadJob(t, pgtest.New(t), j)
+	for _, c := range []struct {
+		leader    *jobtest.Leader
+		from, til time.Time
+	}{
+		{leader, time.Now().Add(-time.Second), time.Now().Add(time.Minute)},
+		{leader.At(time.Unix(1e9, 5).In(time.FixedZone("elsewhere", 3600))), time.Unix(1e9, 0), time.Unix(1e9, 0)},
+	} {
+		if err := c.leader.Do(); err != nil {
+			t.Fatal(err)
+		}
+		if tick.Before(c.from) || tick.After(c.til) || tick.Nanosecond() != 0 || tick.Location() != time.UTC {
+			t.Errorf("the tick is %v, want one from %v to %v", tick, c.from, c.til)
+		}
+	}
+}
+
+func TestJobThatIsAskedToEndEarly(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{}, 2)
+	j := marker
+	j.Protects = nil
+	j.Run = func(ctx context.Context, r *registry.Run) error {
+		began <- struct{}{}
+		select {
+		case <-r.Draining:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	leader := jobtest.LeadJob(t, pgtest.New(t), j)
+	go func() {
+		<-began
+		leader.Drain()
+		leader.Drain()
+	}()
+	if err := leader.At(time.Unix(0, 0)).Do(); err != nil {
+		t.Error(err)
+	}
+	if err := leader.Do(); err != nil { // the term is draining for good
+		t.Error(err)
 	}
 }
 
