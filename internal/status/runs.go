@@ -96,8 +96,8 @@ type RunsPage struct {
 	Next int64 // the Before of the page that follows; zero: there is none
 }
 
-// A walk by id, newest first, looks at each row that it meets until there are enough; every outcome
-// but success has an index for it. What runs is little, and may be of any age, so it is collected
+// A walk by id, newest first, looks at each row that it meets until there are enough. Every outcome
+// but success has indexes for it. What runs is little, and may be of any age, so it is collected
 // first.
 const (
 	runsSQL     = `SELECT ` + runColumns + ` FROM runs WHERE id < $1`
@@ -126,6 +126,8 @@ func (q RunsOf) question() question {
 	case "":
 	case Running:
 		sql = openRunsSQL
+	case "success":
+		sql += ` AND outcome || '' = 'success'` // no index: the planner would sort all successes there are
 	default:
 		sql += ` AND outcome = '` + q.Outcome + `'`
 	}

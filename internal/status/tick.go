@@ -23,8 +23,9 @@ const progressSQL = `SELECT last_tick, schedule FROM progress WHERE lease = $1`
 // A row for several ticks stands at the last of them.
 const runOfTickSQL = `
 SELECT ` + runColumns + `
-  FROM runs r JOIN progress p USING (lease)
- WHERE lease = $1 AND request_id IS NULL AND tick >= p.last_tick AND coalesce(first_tick, tick) <= p.last_tick
+  FROM runs, (SELECT last_tick FROM progress WHERE lease = $1) p
+ WHERE lease = $1 AND request_id IS NULL
+   AND tick >= (SELECT last_tick FROM progress WHERE lease = $1) AND coalesce(first_tick, tick) <= p.last_tick
  ORDER BY tick, attempt DESC LIMIT 1`
 
 // LastTick reads how far a lease's schedule has come.
