@@ -86,7 +86,7 @@ func (d *Desk) revokeTerm(ctx context.Context, o Order, done Revoked, t term, ab
 	epoch, err := d.lift(ctx, o, done, t, above)
 	if err != nil {
 		d.wakeStandbys(ctx, done.Lease) // the lease is free, if no more
-		return 0, fmt.Errorf("the term of %q under epoch %d is over, but the epoch was not raised; revoke it again: %w", done.Lease, t.epoch, err)
+		return 0, fmt.Errorf("the term of %q under epoch %d is over, but its epoch was not raised; revoke it again: %w", done.Lease, t.epoch, err)
 	}
 	return epoch, nil
 }
