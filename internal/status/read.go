@@ -13,11 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// JIT compilation costs such a short query a tenth of its time. A plan that does not know the
-// parameters would not know either how little a LIMIT leaves to be read.
+// JIT compilation and parallel workers take longer to start than such queries run. A plan that does
+// not know the parameters cannot know how little a LIMIT leaves to be read.
 const beginSQL = `
 SELECT clock_timestamp(), set_config('statement_timeout', $1, true), set_config('jit', 'off', true),
-       set_config('plan_cache_mode', 'force_custom_plan', true)`
+       set_config('max_parallel_workers_per_gather', '0', true), set_config('plan_cache_mode', 'force_custom_plan', true)`
+
+// walkSQL is for what reads the beginning of an index. A bitmap would collect all that there is of a
+// job before the first row, and a planner without statistics takes it for cheap.
+const walkSQL = `SELECT set_config('enable_bitmapscan', 'off', true)`
 
 // read makes one snapshot, in one transaction, so that no row of it is older than another.
 func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
@@ -72,7 +76,7 @@ func (r *Reader) view(ctx context.Context, asked []question, load func(time.Time
 	err = pgx.BeginTxFunc(ctx, r.db, opts, func(tx pgx.Tx) error {
 		res := tx.SendBatch(ctx, &b)
 		defer func() { _ = res.Close() }() // an error shows in what is read before
-		if err := res.QueryRow().Scan(&asOf, nil, nil, nil); err != nil {
+		if err := res.QueryRow().Scan(&asOf, nil, nil, nil, nil); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
 		asOf = asOf.UTC()
@@ -84,10 +88,16 @@ func (r *Reader) view(ctx context.Context, asked []question, load func(time.Time
 // ErrUnread says that the database did not answer, or not in time. It wraps the reason.
 var ErrUnread = errors.New("the database could not be read")
 
-// ask is a view for one who looks by himself, with an error that is ErrUnread, pgx.ErrNoRows, or
-// that of a ctx that ended first.
+// ask is a view of history for one who looks by himself, with an error that is ErrUnread,
+// pgx.ErrNoRows, or that of a ctx that ended first.
 func (r *Reader) ask(ctx context.Context, asked []question, load func(time.Time, pgx.BatchResults) error) (time.Time, error) {
-	asOf, err := r.view(ctx, asked, load)
+	asked = append([]question{{walkSQL, nil}}, asked...)
+	asOf, err := r.view(ctx, asked, func(asOf time.Time, res pgx.BatchResults) error {
+		if _, err := res.Exec(); err != nil {
+			return err
+		}
+		return load(asOf, res)
+	})
 	switch {
 	case err == nil || errors.Is(err, pgx.ErrNoRows):
 		return asOf, err

@@ -127,7 +127,10 @@ func (q RunsOf) question() question {
 	case Running:
 		sql = openRunsSQL
 	case "success":
-		sql += ` AND outcome || '' = 'success'` // no index: the planner would sort all successes there are
+		sql += ` AND outcome = 'success'`
+		if q.Job == "" { // a planner without statistics would fetch and sort all of them
+			sql = runsSQL + ` AND outcome || '' = 'success'`
+		}
 	default:
 		sql += ` AND outcome = '` + q.Outcome + `'`
 	}
