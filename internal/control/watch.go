@@ -27,6 +27,7 @@ type Watch struct {
 	owner string
 	log   *slog.Logger
 	wake  chan struct{} // has room for one: there may be something new, or something to write down
+	every time.Duration // between looks; see Interval
 
 	mu   sync.Mutex
 	said map[int64]string // what became of requests, as long as the database does not have it
@@ -38,7 +39,7 @@ func NewWatch(db *pgxpool.Pool, owner string, log *slog.Logger) *Watch {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Watch{db: db, owner: owner, log: log, wake: make(chan struct{}, 1), said: map[int64]string{}}
+	return &Watch{db: db, owner: owner, log: log, wake: make(chan struct{}, 1), every: Interval, said: map[int64]string{}}
 }
 
 // Wake is a hint that there is something new to see. It never blocks.
@@ -64,7 +65,7 @@ func (w *Watch) Done(id int64, result string) {
 // look that came through, never twice at a time. What Done is told is written before each look, and
 // again until the database has it; at the end, once more.
 func (w *Watch) Run(ctx context.Context, steer func(State)) {
-	timer := time.NewTimer(Interval)
+	timer := time.NewTimer(w.every)
 	defer timer.Stop()
 	defer w.finish(ctx)
 	failing := false
@@ -80,7 +81,7 @@ func (w *Watch) Run(ctx context.Context, steer func(State)) {
 			failing = w.told(failing, err)
 		}
 		pause(ctx, breath)
-		timer.Reset(Interval)
+		timer.Reset(w.every)
 		select {
 		case <-timer.C:
 		case <-w.wake:
