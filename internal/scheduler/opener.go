@@ -21,7 +21,7 @@ type asking struct {
 }
 
 func newOpener(s store, log *slog.Logger) *opener {
-	return &opener{store: s, log: log, queue: newQueue[*asking]()}
+	return &opener{store: s, log: log, queue: newQueue(func(a *asking) int { return len(a.token.Lease) + len(a.schedule) })}
 }
 
 // begin begins a term. An error leaves open whether it did; asking again is harmless.

@@ -22,7 +22,7 @@ type pending struct {
 }
 
 func newRecorder(s store, log *slog.Logger) *recorder {
-	return &recorder{store: s, log: log, queue: newQueue[*pending]()}
+	return &recorder{store: s, log: log, queue: newQueue(func(p *pending) int { return len(p.fault) + len(p.log) })}
 }
 
 // end has the end of a run recorded; the channel is closed once it is.
@@ -49,7 +49,9 @@ func (r *recorder) run(giveUp context.Context, stop <-chan struct{}) {
 			case <-r.queue.wake:
 				continue
 			case <-retry:
-				batch, held, retry = held, nil, nil
+				r.queue.add(held...)
+				held, retry = nil, nil
+				continue
 			case <-idle:
 				if batch = r.queue.take(); len(batch) == 0 {
 					return
