@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"unicode/utf8"
 )
 
 // logSize bounds what is kept of a run's log, in bytes.
@@ -19,16 +20,21 @@ type tail struct {
 }
 
 // Write takes whole lines. What is beyond the bound is thrown away from the front, a bound at a time,
-// so that a run that logs without end copies each line about once.
+// so that a run that logs without end copies each line about once. Of a line that is longer than the
+// bound, the end alone is ever held.
 func (t *tail) Write(line []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	n := len(line)
+	if n > logSize {
+		line, t.dropped = line[n-logSize:], true
+	}
 	t.buf = append(t.buf, line...)
 	if len(t.buf) > 2*logSize {
 		t.buf = append(t.buf[:0], lastLines(t.buf)...)
 		t.dropped = true
 	}
-	return len(line), nil
+	return n, nil
 }
 
 // lastLines are those within the bound; of a line that is longer than that, its end.
@@ -53,6 +59,9 @@ func (t *tail) text() string {
 	cut := ""
 	if t.dropped || len(kept) < len(t.buf) {
 		cut = cutMark
+		for len(kept) > 0 && !utf8.RuneStart(kept[0]) { // a long line may have been cut within a letter
+			kept = kept[1:]
+		}
 	}
 	return printable(cut+string(kept), logSize+len(cutMark))
 }
