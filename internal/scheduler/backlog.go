@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"time"
 
 	"rota/internal/registry"
@@ -76,43 +77,79 @@ const (
 	whyOverlap = "the job was still running"
 )
 
-// writeOff makes rows of ticks, in order: skipped where they fell due while the job ran, else missed.
-func (e *entry) writeOff(b backlog, ticks []time.Time) []passed {
-	var rows []passed
-	row := func(p passed) passed {
-		switch at := p.last.Add(e.offset); {
-		case !at.After(e.since):
-			p.outcome, p.why = missed, whyUnled
-		case at.After(e.began) && !at.After(e.ended):
-			p.outcome, p.why = skipped, whyOverlap
-		default:
-			p.outcome, p.why = missed, whyLate
-		}
-		return p
-	}
-	if b.older.ticks > 0 {
-		rows = append(rows, row(b.older))
-	}
-	for _, t := range ticks {
-		rows = append(rows, row(passed{first: t, last: t, ticks: 1}))
-	}
-	return rows
+// unled reports whether a tick fell due while nobody led.
+func (e *entry) unled(tick time.Time) bool { return !tick.Add(e.offset).After(e.since) }
+
+// overlapped reports whether a tick fell due during the last run.
+func (e *entry) overlapped(tick time.Time) bool {
+	at := tick.Add(e.offset)
+	return at.After(e.began) && !at.After(e.ended)
 }
 
-// choose is the claim for a backlog, by the job's policy.
+// choose is the claim for a backlog, by the job's policies. With RunAll it goes up to the tick that it
+// runs, and the others are for the next claims; else it is all there is.
 func (e *entry) choose(b backlog) claim {
-	c := claim{token: e.token, job: e.job.Name, kind: scheduled}
-	run := len(b.ticks) - 1
-	switch {
-	case e.job.Missed == registry.RunAll:
-		run = max(0, len(b.ticks)-registry.MissedBound)
-	case e.job.Missed == registry.RunNone && !b.ticks[run].Add(e.offset).After(e.since):
-		run++ // none
+	c := claim{token: e.token, job: e.job.Name, kind: scheduled, until: b.ticks[len(b.ticks)-1]}
+	run := e.newest(b.ticks)
+	if e.job.Missed == registry.RunAll {
+		run = e.oldest(b.ticks)
 	}
-	c.passed = e.writeOff(b, b.ticks[:run])
-	c.until = b.ticks[min(run, len(b.ticks)-1)]
+	rest := b.ticks
 	if run < len(b.ticks) {
 		c.run = attempt{tick: b.ticks[run], number: 1}
+		if e.job.Missed == registry.RunAll {
+			c.until, rest = c.run.tick, b.ticks[:run]
+		}
+	}
+	if b.older.ticks > 0 {
+		c.passed = append(c.passed, e.writeOff(b.older))
+	}
+	for i, t := range rest {
+		if i != run {
+			c.passed = append(c.passed, e.writeOff(passed{first: t, last: t, ticks: 1}))
+		}
 	}
 	return c
+}
+
+// newest is the index of the newest tick that may be run; len(ticks): none.
+func (e *entry) newest(ticks []time.Time) int {
+	for i, t := range slices.Backward(ticks) {
+		skip := e.job.Overlap == registry.Skip && e.overlapped(t)
+		if !skip && (e.job.Missed != registry.RunNone || !e.unled(t)) {
+			return i
+		}
+	}
+	return len(ticks)
+}
+
+// oldest is the index of the oldest tick that RunAll runs. What fell due during a run is by Overlap's
+// policy, unless that run was to catch up: then it is one of those that are to be caught up with.
+func (e *entry) oldest(ticks []time.Time) int {
+	run := max(0, len(ticks)-registry.MissedBound)
+	if e.catchingUp {
+		return run
+	}
+	for i, t := range slices.Backward(ticks) {
+		if e.overlapped(t) {
+			if e.job.Overlap == registry.Skip {
+				i++
+			}
+			return max(run, i)
+		}
+	}
+	return run
+}
+
+// writeOff says why ticks pass: skipped where they fell due while the job ran, else missed.
+func (e *entry) writeOff(p passed) passed {
+	switch {
+	case e.unled(p.last):
+		p.outcome, p.why = missed, whyUnled
+	case e.overlapped(p.last):
+		p.outcome, p.why = skipped, whyOverlap
+	default:
+		p.outcome, p.why = missed, whyLate
+	}
+	return p
 }

@@ -13,7 +13,8 @@ import (
 // of an earlier one. The ticks of a schedule that is new to this lease count from now. A last tick
 // that lies ahead was claimed before the database's clock was set back: it is brought back to now,
 // or there would be silence until the clock has caught up; what was run of the time in between is
-// not run twice, for its rows are there.
+// not run twice, for its rows are there. A lease with several runs to be run again, as may be where
+// somebody held a row at an earlier begin, has a line in the answer for each.
 const beginSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::integer[]) AS a(lease, epoch, schedule, tries)),` + heldSQL + `,
@@ -33,13 +34,13 @@ closed AS (
       FROM orphan WHERE r.id = orphan.id
     RETURNING r.lease, r.id, r.tick, r.attempt, r.request_id, r.again),
 unfinished AS (
-    SELECT DISTINCT ON (lease) lease, tick, attempt, request_id
+    SELECT lease, id, tick, attempt, request_id
       FROM (SELECT lease, id, tick, attempt, request_id FROM closed WHERE again
              UNION ALL
             SELECT r.lease, r.id, r.tick, r.attempt, r.request_id
               FROM runs r JOIN led ON led.lease = r.lease
              WHERE r.again AND r.attempt < led.tries) u
-     ORDER BY lease, id),
+     WHERE NOT EXISTS (SELECT FROM runs n WHERE n.lease = u.lease AND n.tick = u.tick AND n.attempt > u.attempt)),
 first AS (
     INSERT INTO progress (lease, last_tick, schedule)
     SELECT lease, now, schedule FROM led WHERE former IS NULL
@@ -69,7 +70,8 @@ SELECT a.lease, a.epoch,
   LEFT JOIN first f ON f.lease = a.lease
   LEFT JOIN changed c ON c.lease = a.lease
   LEFT JOIN unfinished u ON u.lease = a.lease
-  LEFT JOIN requests q ON q.id = u.request_id`
+  LEFT JOIN requests q ON q.id = u.request_id
+ ORDER BY u.id`
 
 func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error) {
 	n := len(asked)
@@ -84,15 +86,17 @@ func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]
 	var tried attempt
 	var args *json.RawMessage
 	err := p.each(ctx, beginSQL, []any{p.owner, leases, epochs, schedules, tries},
-		[]any{&t.Lease, &t.Epoch, &o.verdict, (*instant)(&last), &o.now, &o.lost,
-			(*instant)(&tried.tick), &tried.number, &tried.request, &args}, func() {
-			o.last, o.again = last, nil
+		[]any{
+			&t.Lease, &t.Epoch, &o.verdict, (*instant)(&last), &o.now, &o.lost,
+			(*instant)(&tried.tick), &tried.number, &tried.request, &args,
+		}, func() {
+			o.last, o.again = last, found[t].again
 			if tried.number > 0 {
 				next := attempt{tick: tried.tick, number: tried.number + 1, request: tried.request}
 				if args != nil {
 					next.args = *args
 				}
-				o.again = &next
+				o.again = append(o.again, next)
 			}
 			found[t] = o
 		})

@@ -21,7 +21,7 @@ type entry struct {
 
 	since    time.Time          // what fell due until then did so while nobody led
 	tick     time.Time          // the next of the schedule; zero: none
-	lost     *attempt           // a further attempt at what an earlier term did not finish
+	lost     []attempt          // further attempts at what earlier terms did not finish
 	retry    *attempt           // a further attempt at what failed
 	retryAt  time.Time          // when
 	requests []attempt          // in the order in which they were made
@@ -30,8 +30,8 @@ type entry struct {
 	behind   bool               // the clock was set back: its progress is to follow
 
 	busy         bool      // a run is under way
-	began, ended time.Time // of the last one
-	catchingUp   bool      // further ticks wait for the run's end
+	began, ended time.Time // of the last one, or of those in a row while catching up
+	catchingUp   bool      // ticks that were due before the run began wait for its end, and all after them
 
 	asking *claim    // under way, or unsure
 	flying bool      // it is under way
@@ -94,7 +94,7 @@ func (e *entry) when() time.Time {
 		if e.retry != nil {
 			earliest(e.retryAt)
 		}
-		if e.lost != nil || len(e.requests) > 0 {
+		if len(e.lost) > 0 || len(e.requests) > 0 {
 			at = atOnce
 		}
 	}
@@ -111,10 +111,13 @@ func (e *entry) tickAt() time.Time {
 	return e.tick.Add(e.offset)
 }
 
+// ticked reports whether the next tick is due.
+func (e *entry) ticked(now time.Time) bool { return !e.tick.IsZero() && !e.tickAt().After(now) }
+
 // compose is what to claim at an instant; nil: nothing. What was cut short comes first, then what
 // was asked for, then the schedule. A tick that falls due ends the tries of the one before it.
 func (e *entry) compose(now time.Time) *claim {
-	ticked := !e.tick.IsZero() && !e.tickAt().After(now)
+	ticked := e.ticked(now)
 	c := claim{token: e.token, job: e.job.Name}
 	switch {
 	case e.asking != nil:
@@ -126,8 +129,8 @@ func (e *entry) compose(now time.Time) *claim {
 		c.passed = []passed{{first: e.tick, last: e.tick, ticks: 1, outcome: skipped, why: whyOverlap}}
 	case e.busy:
 		return nil
-	case e.lost != nil:
-		c.kind, c.run = again, *e.lost
+	case len(e.lost) > 0:
+		c.kind, c.run = again, e.lost[0]
 	case len(e.requests) > 0:
 		c.kind, c.run = requested, e.requests[0]
 	case ticked:
@@ -170,8 +173,9 @@ func (e *entry) judge(c claimed, now time.Time) *run {
 			e.asking = nil
 		}
 		return nil
-	case rebased:
-		e.asking, e.unsure, e.behind, e.tick = nil, false, false, e.job.Schedule.Next(c.now)
+	case rebased: // ticks that are due and not claimed yet are behind the clock that was set back, or are to come again
+		e.asking, e.unsure, e.behind = nil, false, false
+		e.since, e.tick = earlier(e.since, c.now), e.job.Schedule.Next(earlier(c.last, c.now))
 		return nil
 	}
 	e.asking, e.unsure, e.rest = nil, false, time.Time{}
@@ -181,8 +185,28 @@ func (e *entry) judge(c claimed, now time.Time) *run {
 	}
 	started := run{id: c.run, attempt: asked.run}
 	started.number = c.attempt
-	e.busy, e.began, e.ended = true, now, time.Time{}
+	e.begin(asked.kind, now)
 	return &started
+}
+
+// begin notes that a run begins. What is due by then did not fall due during it, and is for the job's
+// policy to judge once it has ended.
+func (e *entry) begin(k kind, now time.Time) {
+	if !e.catchingUp {
+		e.began = now
+	}
+	e.busy, e.ended = true, time.Time{}
+	e.catchingUp = (k != scheduled || e.job.Missed == registry.RunAll) && e.ticked(now)
+}
+
+// setBack moves what the entry has noted by a clock that has been set back since.
+func (e *entry) setBack(by time.Duration) {
+	for _, t := range []*time.Time{&e.retryAt, &e.startAt, &e.rest, &e.began, &e.ended} {
+		if !t.IsZero() {
+			*t = t.Add(-by)
+		}
+	}
+	e.behind = !e.tick.IsZero()
 }
 
 // settle takes what was claimed off what is to be claimed.
@@ -191,10 +215,10 @@ func (e *entry) settle(asked claim, c claimed, now time.Time) {
 	case scheduled:
 		e.retry = nil
 		e.tick = e.job.Schedule.Next(later(asked.until, c.last))
-		e.catchingUp = e.job.Missed == registry.RunAll && !e.tick.IsZero() && !e.tickAt().After(now)
+		e.catchingUp = e.catchingUp && e.ticked(now)
 	case again:
-		if e.lost != nil {
-			e.lost = nil
+		if len(e.lost) > 0 {
+			e.lost = e.lost[1:]
 		} else {
 			e.retry = nil
 		}
@@ -214,6 +238,13 @@ func (e *entry) settle(asked claim, c claimed, now time.Time) {
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
 		return b
 	}
 	return a

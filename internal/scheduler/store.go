@@ -52,7 +52,7 @@ type opened struct {
 	last    time.Time // the newest tick that was claimed or written off; of a new schedule: now
 	now     time.Time // by the database's clock
 	lost    int       // runs that earlier terms left open
-	again   *attempt  // what is to be run again, if anything
+	again   []attempt // what is to be run again, the oldest first
 }
 
 // An attempt is a try at a tick.

@@ -189,10 +189,8 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 func (k *ticker) follow(by time.Duration) {
 	k.log.Warn("the database's clock was set back; the ticks follow it, and none is run twice", "by", by.Round(time.Millisecond))
 	for e := range k.entries {
-		if !e.tick.IsZero() {
-			e.behind = true
-			k.place(e)
-		}
+		e.setBack(by)
+		k.place(e)
 	}
 }
 
@@ -230,7 +228,7 @@ func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
 func (k *ticker) judge(e *entry, c claimed, now time.Time) {
 	asked := *e.asking
 	r := e.judge(c, now)
-	if c.verdict == won {
+	if c.verdict == won || c.verdict == paused {
 		for _, p := range asked.passed {
 			k.metrics.unrun(e.job.Name, p.outcome, p.ticks)
 		}
