@@ -34,6 +34,7 @@ type lead struct {
 	log    *slog.Logger
 
 	recorded <-chan struct{} // closed once the last run's end is settled; nil before the first
+	opened   bool            // runs can be asked for; under the steering's lock
 }
 
 func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
@@ -50,6 +51,8 @@ func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 // work does the term's work and returns when the term is over, or given up, and its job's function
 // has returned.
 func (l *lead) work() {
+	l.attach(l)
+	defer l.detach(l)
 	found, err := l.prepare()
 	if err != nil || l.asked() {
 		return // it is over, or was asked for before it began
@@ -59,8 +62,7 @@ func (l *lead) work() {
 	if l.job.Schedule.Kind() == registry.Unbroken {
 		l.ticker.start(l.entry)
 	}
-	l.attach(l)
-	defer l.detach(l)
+	l.open(l)
 	l.serve()
 }
 
@@ -272,4 +274,3 @@ func (l *lead) finish() {
 	case <-late.C:
 	}
 }
-

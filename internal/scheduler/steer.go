@@ -17,7 +17,7 @@ const StepDown lease.Reason = "step down"
 type steering struct {
 	mu     sync.Mutex
 	wanted control.State
-	leads  map[string]*lead // those at work, by lease
+	leads  map[string]*lead // by lease
 	active map[int64]*active
 }
 
@@ -67,11 +67,25 @@ func (s *Scheduler) drain(r control.Request) {
 	}
 }
 
-// attach has a lead that begins to work told of what is wanted, from what was wanted last on.
+// attach has a lead told of what is wanted, from what was wanted last on. A term can be given up
+// while it is being prepared: what it waits for may be what an operator wants to get away from.
 func (s *Scheduler) attach(l *lead) {
 	s.steering.mu.Lock()
 	defer s.steering.mu.Unlock()
 	s.steering.leads[l.token.Lease] = l
+	s.steerAnew(l)
+}
+
+// open has a lead take requests for runs.
+func (s *Scheduler) open(l *lead) {
+	s.steering.mu.Lock()
+	defer s.steering.mu.Unlock()
+	l.opened = true
+	s.steerAnew(l)
+}
+
+// steerAnew tells a lead of what was wanted last. The steering's lock is held.
+func (s *Scheduler) steerAnew(l *lead) {
 	for _, r := range s.steering.wanted.Requests {
 		if r.Lease == l.token.Lease {
 			l.steer(r)
@@ -97,7 +111,9 @@ func (s *Scheduler) detach(l *lead) {
 func (l *lead) steer(r control.Request) {
 	switch r.Kind {
 	case control.Run:
-		l.runNow(r)
+		if l.opened {
+			l.runNow(r)
+		}
 	case control.Cancel:
 		if a := l.steering.active[r.Run]; a != nil {
 			a.end(cancelledBy(r.By, r.Reason))
