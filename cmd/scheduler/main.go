@@ -107,7 +107,7 @@ former leader does when it wakes up late is refused by the database.`,
 		return coded(exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(),
-		jobsCommand(), leasesCommand(env), healthCommand(), versionCommand())
+		jobsCommand(), leasesCommand(env), newCommand(), healthCommand(), versionCommand())
 	usageErrors(root)
 	return root
 }
