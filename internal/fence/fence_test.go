@@ -240,15 +240,17 @@ func TestProtectedTableRefusesToLowerAnEpoch(t *testing.T) {
 	}
 }
 
+var execModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
 // Every exec mode that a pooler may need writes the same.
 func TestEveryExecModeWrites(t *testing.T) {
 	t.Parallel()
 	db := newDB(t)
 	takeOver(t, db, "a")
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
+	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			pool := poolOn(t, db.Config().ConnString(), func(cfg *pgxpool.Config) {
 				cfg.ConnConfig.DefaultQueryExecMode = mode

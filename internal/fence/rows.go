@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // structs takes what Upsert was given apart into its structs, all of one type.
@@ -82,21 +80,4 @@ func fieldsOf(typ reflect.Type) ([]field, error) {
 		fields = append(fields, field{index: f.Index, column: column})
 	}
 	return fields, nil
-}
-
-// text is a field's value in PostgreSQL's text form, nil for NULL.
-func text(m *pgtype.Map, oid uint32, row reflect.Value, f field) (*string, error) {
-	v, err := row.FieldByIndexErr(f.index)
-	if err != nil { // an embedded pointer is nil
-		return nil, nil //nolint:nilerr // all of its columns are NULL
-	}
-	buf, err := m.Encode(oid, pgtype.TextFormatCode, v.Interface(), make([]byte, 0, 32))
-	if err != nil {
-		return nil, fmt.Errorf("column %s: %w", f.column, err)
-	}
-	if buf == nil {
-		return nil, nil
-	}
-	s := string(buf)
-	return &s, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/fence"
 )
@@ -49,26 +50,59 @@ type variety struct {
 
 type healthOf string
 
-// What is written is what is read, whatever the column's type.
+func varieties() []variety {
+	note := `a "quoted", {braced} \ and ünïcode`
+	return []variety{
+		{
+			common: common{ID: 1, Note: &note}, Tags: []string{"x", `y"z`, ""}, Counts: []int{1, 2}, Health: "DOWN", Port: 443,
+			Doc: map[string]any{"a": []any{"b"}}, Raw: []byte{0, 255}, Price: 12.5, Code: "", Fixed: "abcd",
+			At: time.Date(2026, 3, 1, 12, 0, 0, 123000, time.UTC), Day: day, OK: true, Ratio: 0.1,
+		},
+		{common: common{ID: 2, Note: new(string)}, Health: "UP", Port: 1, Fixed: "efgh", At: day, Day: day},
+	}
+}
+
+// What is written is what is read, whatever the column's type, in every exec mode that a pooler may
+// need; many rows and a single one, which have SQL of their own.
 func TestUpsertWritesEveryType(t *testing.T) {
 	t.Parallel()
 	db := newDB(t)
 	exec(t, db, varietySQL)
 	table := fence.Table{Name: "variety", Key: []string{"id"}, Stamp: "seen"}
 	a := takeOver(t, db, "a")
-	a.Writer = fence.NewWriter(a.term, a.end, db, a.token, table)
-	note := `a "quoted", {braced} \ and ünïcode`
-	want := []variety{
-		{
-			common: common{ID: 1, Note: &note}, Tags: []string{"x", `y"z`, ""}, Counts: []int{1, 2}, Health: "DOWN", Port: 443,
-			Doc: map[string]any{"a": []any{"b"}}, Raw: []byte{0, 255}, Price: 12.5, Code: "", Fixed: "abcd",
-			At: time.Date(2026, 3, 1, 12, 0, 0, 123000, time.UTC), Day: day, OK: true, Ratio: 0.1,
-		},
-		{common: common{ID: 2}, Health: "UP", Port: 1, Fixed: "efgh", At: day, Day: day},
+	want := varieties()
+	for _, mode := range execModes {
+		pool := poolOn(t, db.Config().ConnString(), func(cfg *pgxpool.Config) {
+			cfg.ConnConfig.DefaultQueryExecMode = mode
+		})
+		a.Writer = fence.NewWriter(a.term, a.end, pool, a.token, table)
+		for name, write := range map[string]func() error{
+			"many rows": func() error { return a.Upsert(within(t), table, want) },
+			"single rows": func() error {
+				return errors.Join(a.Upsert(within(t), table, want[0]), a.Upsert(within(t), table, &want[1]))
+			},
+		} {
+			exec(t, db, `DELETE FROM variety`)
+			for range 2 {
+				if err := write(); err != nil {
+					t.Errorf("%s, %s: %v", mode, name, err)
+				}
+			}
+			if diff := cmp.Diff(want, readVarieties(t, db), cmp.AllowUnexported(variety{}, common{})); diff != "" {
+				t.Errorf("%s, %s (-written +read)\n%s", mode, name, diff)
+			}
+		}
 	}
-	for range 2 {
-		wantNoError(t, a.Upsert(within(t), table, want))
+	want[0].Code = "long"
+	for _, rows := range []any{want, want[0]} {
+		if err := a.Upsert(within(t), table, rows); !hasCode(err, "22001") {
+			t.Errorf("a value too long for its column: got %v, want 22001 instead of a silent cut", err)
+		}
 	}
+}
+
+func readVarieties(t *testing.T, db *pgxpool.Pool) []variety {
+	t.Helper()
 	rows, err := db.Query(within(t), `SELECT id, note, seen, tags, counts, health, port, doc, raw, price, code, fixed, at, day, ok, ratio FROM variety ORDER BY id`)
 	wantNoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowToStructByName[variety])
@@ -80,13 +114,7 @@ func TestUpsertWritesEveryType(t *testing.T) {
 		got[i].Seen = nil
 		got[i].At = got[i].At.UTC()
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(variety{}, common{})); diff != "" {
-		t.Errorf("(-written +read)\n%s", diff)
-	}
-	want[0].Code = "long"
-	if err := a.Upsert(within(t), table, want); !hasCode(err, "22001") {
-		t.Errorf("a value too long for its column: got %v, want 22001 instead of a silent cut", err)
-	}
+	return got
 }
 
 // What cannot be right is refused in Go, with words that tell what to do; the term goes on.

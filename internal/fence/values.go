@@ -1,0 +1,126 @@
+package fence
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A cell is a value in PostgreSQL's text form.
+type cell struct {
+	text string
+	null bool
+}
+
+// rows are the values in the order of their keys, so that two upserts that meet the same rows do
+// not deadlock.
+func (s *statement) rows(m *pgtype.Map, values []reflect.Value) ([][]cell, error) {
+	rows := make([][]cell, len(values))
+	cells := make([]cell, len(values)*len(s.fields))
+	buf := make([]byte, 0, 64) // not nil, which would mean NULL
+	for i, v := range values {
+		row := cells[i*len(s.fields) : (i+1)*len(s.fields)]
+		for j, f := range s.fields {
+			var err error
+			if row[j], buf, err = cellOf(m, s.oids[j], v, f, buf[:0]); err != nil {
+				return nil, fmt.Errorf("row %d: %w", i, err)
+			}
+		}
+		for _, k := range s.key {
+			if row[k].null {
+				return nil, fmt.Errorf("row %d: its key column %s is NULL", i, s.fields[k].column)
+			}
+		}
+		rows[i] = row
+	}
+	slices.SortFunc(rows, s.compareKeys)
+	for i := 1; i < len(rows); i++ {
+		if s.compareKeys(rows[i-1], rows[i]) == 0 {
+			return nil, fmt.Errorf("two rows have the key %s", s.keyText(rows[i]))
+		}
+	}
+	return rows, nil
+}
+
+var stringType = reflect.TypeFor[string]()
+
+// cellOf is a field's value. A string is its own text form, whatever the column's type; all else is
+// encoded, into buf.
+func cellOf(m *pgtype.Map, oid uint32, row reflect.Value, f field, buf []byte) (cell, []byte, error) {
+	v, err := row.FieldByIndexErr(f.index)
+	if err != nil { // an embedded pointer is nil
+		return cell{null: true}, buf, nil //nolint:nilerr // all of its columns are NULL
+	}
+	if v.Type() == stringType {
+		return cell{text: v.String()}, buf, nil
+	}
+	encoded, err := m.Encode(oid, pgtype.TextFormatCode, v.Interface(), buf)
+	if err != nil {
+		return cell{}, buf, fmt.Errorf("column %s: %w", f.column, err)
+	}
+	if encoded == nil {
+		return cell{null: true}, buf, nil
+	}
+	return cell{text: string(encoded)}, encoded, nil
+}
+
+func (s *statement) compareKeys(a, b []cell) int {
+	for _, k := range s.key {
+		if c := cmp.Compare(a[k].text, b[k].text); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *statement) keyText(row []cell) string {
+	var parts []string
+	for _, k := range s.key {
+		parts = append(parts, fmt.Sprintf("%s=%s", s.fields[k].column, row[k].text))
+	}
+	return strings.Join(parts, " ")
+}
+
+// single are the parameters for one row.
+func single(row []cell) []any {
+	args := make([]any, len(row))
+	for j, c := range row {
+		if !c.null {
+			args[j] = c.text
+		}
+	}
+	return args
+}
+
+// columns are the parameters for many rows, an array for each column.
+func columns(rows [][]cell) []any {
+	args := make([]any, len(rows[0]))
+	for j := range args {
+		args[j] = column(rows, j)
+	}
+	return args
+}
+
+// column is an array of texts; of pointers to them, which cost more, where there are NULLs.
+func column(rows [][]cell, j int) any {
+	texts := make([]string, len(rows))
+	nulls := false
+	for i, row := range rows {
+		texts[i] = row[j].text
+		nulls = nulls || row[j].null
+	}
+	if !nulls {
+		return texts
+	}
+	pointers := make([]*string, len(rows))
+	for i, row := range rows {
+		if !row[j].null {
+			pointers[i] = &texts[i]
+		}
+	}
+	return pointers
+}
