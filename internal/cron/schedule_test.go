@@ -98,6 +98,10 @@ func TestNextIsTheFirstInstantAfter(t *testing.T) {
 		{"0 0 29 2 *", "", "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"},
 		{"0 12 1 * MON", "", "2026-05-30T00:00:00Z", "2026-06-01T12:00:00Z"},
 		{"59 23 28-31 * *", "", "2026-02-28T23:59:00Z", "2026-03-28T23:59:00Z"},
+		{"59 59 2 * * *", "America/New_York", "2026-03-08T00:00:00Z", "2026-03-08T07:00:00Z"}, // the last second skipped
+		{"* 30 2 * * *", "America/New_York", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"},  // sixty of them, made up by one
+		{"30 1 * * *", "America/New_York", "2026-11-01T06:15:00Z", "2026-11-02T06:30:00Z"},    // asked while times repeat
+		{"*/30 1 * * *", "America/New_York", "2026-11-01T06:15:00Z", "2026-11-01T06:30:00Z"},  // the same
 	} {
 		s, err := Parse(c.spec, c.zone)
 		if err != nil {
