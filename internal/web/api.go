@@ -2,170 +2,128 @@ package web
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"rota/internal/status"
 )
 
-// A moment heads every list of the API: when what follows was true, by the database's clock.
-type moment struct {
-	AsOf       time.Time `json:"as_of"`
-	Stale      bool      `json:"stale"` // the database has not answered since
-	AgeSeconds float64   `json:"age_seconds"`
-}
-
-// An apiLease is one lease's row.
-type apiLease struct {
-	Name       string       `json:"name"`
-	Job        string       `json:"job"`
-	Shard      *int         `json:"shard"` // null: the job has one lease
-	Owner      string       `json:"owner"` // when free, of the last term
-	Epoch      int64        `json:"epoch"`
-	ExpiresAt  *time.Time   `json:"expires_at"`
-	AcquiredAt *time.Time   `json:"acquired_at"`
-	State      status.State `json:"state"`
-}
-
-// An apiJob is a lease with what is known of its job.
-type apiJob struct {
-	apiLease
-	About         string     `json:"about"`
-	Runbook       string     `json:"runbook"`
-	CompiledIn    bool       `json:"compiled_in"`
-	Registered    bool       `json:"registered"`
-	Schedule      string     `json:"schedule"`
-	ScheduleWords string     `json:"schedule_words"`
-	NextTick      *time.Time `json:"next_tick"`
-	DueSince      *time.Time `json:"due_since"`
-	LastRun       *apiRun    `json:"last_run"`
-	LastSuccessAt *time.Time `json:"last_success_at"`
-	RefusedWrites int64      `json:"refused_writes"`
-	LastEnd       *apiEnd    `json:"last_end"`
-}
-
-type apiRun struct {
-	Tick      time.Time  `json:"tick"`
-	Attempt   int        `json:"attempt"`
-	Epoch     int64      `json:"epoch"`
-	Owner     string     `json:"owner"`
-	StartedAt *time.Time `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at"`
-	Outcome   *string    `json:"outcome"` // null while it runs
-	Error     string     `json:"error"`
-}
-
-type apiEnd struct {
-	Epoch   int64      `json:"epoch"`
-	Owner   string     `json:"owner"`
-	EndedAt *time.Time `json:"ended_at"`
-	Reason  string     `json:"reason"`
-}
-
-type apiReplica struct {
-	ID                 string          `json:"id"`
-	Standing           status.Standing `json:"standing"`
-	Host               string          `json:"host"`
-	PID                int             `json:"pid"`
-	Version            string          `json:"version"`
-	StartedAt          *time.Time      `json:"started_at"`
-	SeenAt             *time.Time      `json:"seen_at"`
-	ExpiresAt          *time.Time      `json:"expires_at"`
-	ClockOffsetSeconds float64         `json:"clock_offset_seconds"`
-	Notified           bool            `json:"notified"`
-	Leases             int             `json:"leases"`
-}
-
 func (s *server) apiLeases(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, func(snap status.Snapshot, m moment) any {
-		leases := make([]apiLease, 0, len(snap.Leases))
-		for _, l := range snap.Leases {
-			leases = append(leases, leaseOf(l))
-		}
-		return struct {
-			moment
-			Leases []apiLease `json:"leases"`
-		}{m, leases}
-	})
+	return s.list(w, r, status.Snapshot.LeasesJSON)
 }
 
 func (s *server) apiJobs(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, func(snap status.Snapshot, m moment) any {
-		jobs := make([]apiJob, 0, len(snap.Leases))
-		for _, l := range snap.Leases {
-			jobs = append(jobs, jobOf(l))
-		}
-		return struct {
-			moment
-			Jobs []apiJob `json:"jobs"`
-		}{m, jobs}
-	})
+	return s.list(w, r, status.Snapshot.JobsJSON)
 }
 
 func (s *server) apiReplicas(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, func(snap status.Snapshot, m moment) any {
-		replicas := make([]apiReplica, 0, len(snap.Replicas))
-		for _, rep := range snap.Replicas {
-			replicas = append(replicas, apiReplica{
-				ID: rep.ID, Standing: rep.Standing, Host: rep.Host, PID: rep.PID, Version: rep.Version,
-				StartedAt: some(rep.StartedAt), SeenAt: some(rep.SeenAt), ExpiresAt: some(rep.ExpiresAt),
-				ClockOffsetSeconds: rep.ClockOffset.Seconds(), Notified: rep.Hints, Leases: rep.Leases,
-			})
-		}
-		return struct {
-			moment
-			Replicas []apiReplica `json:"replicas"`
-		}{m, replicas}
-	})
+	return s.list(w, r, status.Snapshot.ReplicasJSON)
 }
 
 // list answers with what of makes of the snapshot.
-func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Snapshot, moment) any) error {
+func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Snapshot) any) error {
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(of(snap, moment{snap.AsOf, snap.Stale, snap.Age.Seconds()}))
+	b, err := encode(r, of(snap))
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", r.URL.Path, err)
+		return err
 	}
-	s.send(w, r, snap, "application/json", append(b, '\n'))
+	s.send(w, r, snap, kindJSON, b)
 	return nil
 }
 
-func leaseOf(l status.Lease) apiLease {
-	return apiLease{
-		Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
-		ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State,
+const kindJSON = "application/json"
+
+func encode(r *http.Request, v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", r.URL.Path, err)
 	}
+	return append(b, '\n'), nil
 }
 
-func jobOf(l status.Lease) apiJob {
-	j := apiJob{
-		apiLease: leaseOf(l), About: l.About, Runbook: l.Runbook, CompiledIn: l.CompiledIn, Registered: l.Registered,
-		Schedule: l.Schedule, ScheduleWords: l.Words, NextTick: some(l.NextTick), DueSince: some(l.DueSince),
-		LastSuccessAt: some(l.LastSuccess), RefusedWrites: l.Refused,
+func (s *server) apiRuns(w http.ResponseWriter, r *http.Request) error {
+	p := params{r.URL.Query(), nil}
+	q := status.RunsOf{Job: p.Get("job"), Outcome: p.Get("outcome"), Before: p.number("before"), Limit: int(p.number("limit"))}
+	if err := errors.Join(p.err, q.Validate()); err != nil {
+		return badQuestion(err)
 	}
-	if r := l.Last; r != nil {
-		j.LastRun = &apiRun{
-			Tick: r.Tick, Attempt: r.Attempt, Epoch: r.Epoch, Owner: r.Owner,
-			StartedAt: some(r.StartedAt), EndedAt: some(r.EndedAt), Error: r.Error,
-		}
-		if r.Outcome != "" {
-			j.LastRun.Outcome = &r.Outcome
-		}
+	page, err := s.Status.Runs(r.Context(), q)
+	if err != nil {
+		return err
 	}
-	if t := l.LastEnd; t != nil {
-		j.LastEnd = &apiEnd{Epoch: t.Epoch, Owner: t.Owner, EndedAt: some(t.EndedAt), Reason: t.Reason}
-	}
-	return j
+	return answer(w, r, page.AsOf, page.JSON())
 }
 
-// some is null for no time.
-func some(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
+func (s *server) apiRun(w http.ResponseWriter, r *http.Request) error {
+	id, err := strconv.ParseInt(chi.URLParam(r, "id"), 10, 64)
+	if err != nil {
+		return noRun
 	}
-	return &t
+	record, err := s.Status.Run(r.Context(), id)
+	switch {
+	case errors.Is(err, status.ErrNoRun):
+		return noRun
+	case err != nil:
+		return err
+	}
+	return answer(w, r, record.AsOf, record.JSON())
+}
+
+func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
+	p := params{r.URL.Query(), nil}
+	q := status.AuditOf{Job: p.Get("job"), Before: p.number("before"), Limit: int(p.number("limit"))}
+	if err := errors.Join(p.err, q.Validate()); err != nil {
+		return badQuestion(err)
+	}
+	page, err := s.Status.Audit(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return answer(w, r, page.AsOf, page.JSON())
+}
+
+// answer is that of a question of the caller's own, which is asked anew each time.
+func answer(w http.ResponseWriter, r *http.Request, asOf time.Time, v any) error {
+	b, err := encode(r, v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", kindJSON)
+	w.Header().Set("Rota-As-Of", asOf.Format(time.RFC3339Nano))
+	_, _ = w.Write(b)
+	return nil
+}
+
+// params are a question's, with the first thing that is wrong with them.
+type params struct {
+	url.Values
+	err error
+}
+
+// number is zero where it is not given.
+func (p *params) number(name string) int64 {
+	text := p.Get(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be a positive number", name, text))
+	}
+	return n
+}
+
+var noRun = refusal{http.StatusNotFound, "There is no such run in the history.", "It was pruned, or there never was one; /api/v1/runs lists what there is."}
+
+func badQuestion(err error) error {
+	return refusal{http.StatusBadRequest, "This cannot be asked for: " + err.Error() + ".", "Nothing was read."}
 }

@@ -57,6 +57,10 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if !s.stale.Swap(true) {
 			s.Log.Warn("status cannot be read", "error", err)
 		}
+	case errors.Is(err, status.ErrUnread):
+		told = refusal{http.StatusServiceUnavailable, "The database did not answer in time.", "Ask again; this replica's log says why."}
+		w.Header().Set("Retry-After", "2")
+		s.Log.Warn("history cannot be read", "path", r.URL.Path, "error", err)
 	default:
 		told = refusal{http.StatusInternalServerError, "Something went wrong in this replica.", "Its log says what."}
 		s.Log.Error("request failed", "path", r.URL.Path, "error", err)

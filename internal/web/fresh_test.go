@@ -133,6 +133,8 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 		('held',  $1, '2200-01-01 00:00:00.5Z', 41), ('freed', $1, '2020-01-01Z', 7), ('fresh', '', '2020-01-01Z', 0)`, leader)
 	run(t, db, `UPDATE leadership SET acquired_at = '2026-01-01Z' WHERE epoch > 0`)
 	run(t, db, `UPDATE terms SET ended_at = '2026-02-01Z', end_reason = 'stepped down' WHERE job_name = 'held'`)
+	run(t, db, `UPDATE terms SET ended_at = '2020-01-01Z' WHERE job_name = 'freed'`)
+	run(t, db, `INSERT INTO pauses (job, reason, paused_by, paused_at) VALUES ('held', 'a reason', 'ana', '2026-01-01Z')`)
 	run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, started_at, ended_at, outcome, error, refused) VALUES
 		('held',  'held',  '2026-01-01 10:00Z', 41, $1, '2026-01-01 10:00:01Z', '2026-01-01 10:00:02Z', 'failed', 'why', 2),
 		('freed', 'freed', '2026-01-01 10:00Z', 7,  $1, '2026-01-01 10:00:01Z', NULL, NULL, NULL, 0)`, leader)
@@ -153,7 +155,7 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 	with := func(lease, more map[string]any) map[string]any {
 		job := map[string]any{
 			"about": "", "runbook": "", "compiled_in": false, "registered": true, "schedule": "", "schedule_words": "",
-			"next_tick": nil, "due_since": nil, "last_run": nil, "last_success_at": nil, "refused_writes": 0.0, "last_end": nil,
+			"next_tick": nil, "due_since": nil, "paused": nil, "last_run": nil, "last_success_at": nil, "refused_writes": 0.0, "last_end": nil,
 		}
 		for _, m := range []map[string]any{lease, more} {
 			for k, v := range m {
@@ -167,6 +169,7 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 		"/api/v1/jobs": {"jobs": []any{
 			with(freed, map[string]any{
 				"last_run": map[string]any{
+					"id": 2.0, "job": "freed", "lease": "freed", "first_tick": nil, "ticks": 1.0, "refused_writes": 0.0, "request_id": nil,
 					"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 7.0, "owner": leader,
 					"started_at": "2026-01-01T10:00:01Z", "ended_at": nil, "outcome": nil, "error": "",
 				},
@@ -176,7 +179,9 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 			with(held, map[string]any{
 				"about": "a job", "runbook": "https://example.com/", "compiled_in": true,
 				"schedule": onDemand.String(), "schedule_words": onDemand.Words(), "refused_writes": 2.0,
+				"paused": map[string]any{"job": "held", "reason": "a reason", "by": "ana", "at": "2026-01-01T00:00:00Z", "until": nil},
 				"last_run": map[string]any{
+					"id": 1.0, "job": "held", "lease": "held", "first_tick": nil, "ticks": 1.0, "refused_writes": 2.0, "request_id": nil,
 					"tick": "2026-01-01T10:00:00Z", "attempt": 1.0, "epoch": 41.0, "owner": leader,
 					"started_at": "2026-01-01T10:00:01Z", "ended_at": "2026-01-01T10:00:02Z", "outcome": "failed", "error": "why",
 				},

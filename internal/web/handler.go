@@ -45,6 +45,9 @@ func Handler(cfg Config) http.Handler {
 	r.Get("/api/v1/leases", s.handle(s.apiLeases))
 	r.Get("/api/v1/jobs", s.handle(s.apiJobs))
 	r.Get("/api/v1/replicas", s.handle(s.apiReplicas))
+	r.Get("/api/v1/runs", s.handle(s.apiRuns))
+	r.Get("/api/v1/runs/{id}", s.handle(s.apiRun))
+	r.Get("/api/v1/audit", s.handle(s.apiAudit))
 
 	r.Method(http.MethodGet, "/metrics", cfg.Metrics)
 	r.Method(http.MethodGet, "/livez", cfg.Live)

@@ -78,7 +78,7 @@ func staticAddress(name string) string { return "/static/" + assets[name].addres
 
 func routes() []string {
 	return []string{
-		"/", "/replicas", "/api/v1/leases", "/api/v1/jobs", "/api/v1/replicas", "/metrics", "/livez", "/readyz",
+		"/", "/replicas", "/api/v1/leases", "/api/v1/jobs", "/api/v1/replicas", "/api/v1/runs", "/api/v1/audit", "/metrics", "/livez", "/readyz",
 		staticAddress("rota.css"), staticAddress("rota.js"), staticAddress("rota.svg"),
 	}
 }
@@ -293,6 +293,7 @@ func TestHostileTextIsShownAsText(t *testing.T) {
 		run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ($1, $1, clock_timestamp() + interval '1 hour', 1)`, text)
 		run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, ended_at, outcome, error) VALUES ($1, $1, clock_timestamp(), 1, $1, clock_timestamp(), 'failed', $1)`, text)
 		run(t, db, `INSERT INTO progress (lease, last_tick, schedule) VALUES ($1, clock_timestamp(), $1)`, text)
+		run(t, db, `INSERT INTO pauses (job, reason, paused_by) VALUES ($1, $1, $1)`, text)
 		run(t, db, `UPDATE terms SET end_reason = $1, ended_at = acquired_at WHERE job_name = $1`, text)
 		run(t, db, `INSERT INTO replicas (id, host, pid, version, started_at, seen_at, expires_at)
 			VALUES ($1, $1, 1, $1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '1 hour')`, text)

@@ -35,6 +35,7 @@ type jobRow struct {
 	Key, Name, Title, About, Runbook string
 	Marks                            []mark // what is odd about it
 	State                            mark
+	Paused                           *pause
 	Owner, Process, OwnerTitle       string // the host, the start of its UUID, and all of it
 	Since                            *instant
 	Before                           *ending
@@ -45,12 +46,18 @@ type jobRow struct {
 	Next, Overdue                    *instant
 	Last                             *lastRun
 	Success                          *instant
-	NoSuccess                        string
 	Refused                          int64
 }
 
 // A mark is a word with an icon, so that nothing is said by colour alone.
 type mark struct{ Class, Icon, Word, Title string }
+
+// A pause is why a job takes no ticks, and who wants it so.
+type pause struct {
+	Mark         mark
+	By, Reason   string
+	Since, Until *instant
+}
 
 // A meter is how much of a lease is left, in seconds.
 type meter struct{ Max, Low, Value string }
@@ -109,7 +116,7 @@ func jobsView(snap status.Snapshot, wanted string) (jobsPage, error) {
 
 // counts is the overview of all jobs, whichever page is shown.
 func counts(snap status.Snapshot) []count {
-	var held, free, never, running, failing, overdue, refused, members int64
+	var held, free, never, paused, running, failing, overdue, refused, members int64
 	for _, l := range snap.Leases {
 		switch l.State {
 		case status.Held:
@@ -129,6 +136,9 @@ func counts(snap status.Snapshot) []count {
 		if isOverdue(l, snap.AsOf) {
 			overdue++
 		}
+		if l.Paused != nil {
+			paused++
+		}
 		refused += l.Refused
 	}
 	for _, r := range snap.Replicas {
@@ -141,6 +151,7 @@ func counts(snap status.Snapshot) []count {
 		{"held", held, false},
 		{"free", free, free > 0},
 		{"never held", never, never > 0},
+		{"paused", paused, paused > 0},
 		{"running", running, false},
 		{"failing", failing, failing > 0},
 		{"overdue", overdue, overdue > 0},
@@ -198,10 +209,19 @@ func row(l status.Lease, asOf time.Time) jobRow {
 		r.Overdue = lasting(l.DueSince, asOf)
 	}
 	r.Last = last(l.Last, asOf)
-	if r.Success == nil && l.Last != nil {
-		r.NoSuccess = fmt.Sprintf("not among its last %d runs", status.Window)
-	}
+	r.Paused = paused(l.Paused, asOf)
 	return r
+}
+
+func paused(p *status.Pause, asOf time.Time) *pause {
+	if p == nil {
+		return nil
+	}
+	m := mark{"warn", "‖", "paused", "it is led, and its ticks are recorded as skipped"}
+	if p.Job == status.AllJobs {
+		m.Word, m.Title = "paused with all jobs", "all jobs are paused; "+m.Title
+	}
+	return &pause{m, clip(p.By, 200), clip(p.Reason, 300), ago(p.At, asOf), in(p.Until, asOf)}
 }
 
 func last(run *status.Run, asOf time.Time) *lastRun {
