@@ -91,7 +91,10 @@ func measure(t *testing.T, db *pgxpool.Pool) {
 		RunsOf{}.question(), RunsOf{Job: "job-1"}.question(), RunsOf{Outcome: "panicked"}.question(),
 		RunsOf{Outcome: "lost", Job: "job-1"}.question(), RunsOf{Outcome: Running}.question(), RunsOf{Outcome: "success"}.question(),
 		RunsOf{Outcome: "success", Job: "job-1"}.question(),
-		{runSQL, []any{1}}, {attemptsSQL, []any{1}}, {runOfTickSQL, []any{"job-1"}}, {leasesSQL, []any{Window}},
+		{runSQL, []any{1}},
+		{attemptsSQL, []any{1}},
+		{runOfTickSQL, []any{"job-1"}},
+		{leasesSQL, []any{Window}},
 	} {
 		if plan := explain(t, db, q); strings.Contains(plan, "Seq Scan on runs") || !strings.Contains(plan, "Index") {
 			t.Errorf("%s\nuses no index:\n%s", q.sql, plan)
