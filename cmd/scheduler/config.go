@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -135,8 +137,11 @@ func (c Config) Validate() error {
 	if c.Log != "text" && c.Log != "json" {
 		refuse("log %q: it must be text or json", c.Log)
 	}
-	if c.Name == "" {
+	switch {
+	case c.Name == "":
 		refuse("name is empty: give the host's or pod's")
+	case utf8.RuneCountInString(c.Name) > longestHost || strings.ContainsFunc(c.Name, odd):
+		refuse("name %.40q: it must be at most %d printable characters, none of them /, since owner ids begin with it", c.Name, longestHost)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		refuse("listen %q: it must be host:port, as in 127.0.0.1:8080", c.Listen)
@@ -146,6 +151,12 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// longestHost is in characters. A pod's name may have 63.
+const longestHost = 100
+
+// odd is what may not stand in the name, which ends at the first / of an owner id.
+func odd(r rune) bool { return r == '/' || r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // validateDatabase looks at the form alone, and never quotes what may hold a password.
 func (c Config) validateDatabase() error {
