@@ -65,10 +65,9 @@ func signals(ctx context.Context, stderr io.Writer) context.Context {
 // run is main with everything that it touches handed to it, and returns the exit code. Results go
 // to stdout, all else to stderr.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot(env)
+	root := newRoot(env, stdout)
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -84,7 +83,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	return exitFailed
 }
 
-func newRoot(env []string) *cobra.Command {
+func newRoot(env []string, stdout io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Runs named jobs, each led by exactly one replica at a time",
@@ -108,6 +107,14 @@ former leader does when it wakes up late is refused by the database.`,
 	})
 	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(),
 		jobsCommand(), leasesCommand(env), newCommand(), healthCommand(), versionCommand())
+	root.SetOut(stdout) // which completion keeps when it is made
+	// Cobra would make it later, and show its help to those who name no shell, or one that it lacks.
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.RunE = needsMore
+		}
+	}
 	usageErrors(root)
 	return root
 }
@@ -127,10 +134,22 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: needsMore,
 	}
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// needsMore refuses a command that only holds others: help in its place would look like success to a
+// script.
+func needsMore(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return coded(exitUsage, fmt.Errorf("%s: a further word is missing, one of: %s", cmd.CommandPath(), strings.Join(names, ", ")))
 }
 
 // A codedError carries the exit code that an error leads to.

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -149,5 +151,40 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 		if got := strings.Join(lines(tt.err), "|"); got != tt.want {
 			t.Errorf("lines(%q) = %q, want %q", tt.err, got, tt.want)
 		}
+	}
+}
+
+func TestCommandThatOnlyHoldsOthersIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"migrate":         "scheduler migrate: a further word is missing, one of: status, up",
+		"jobs":            "list",
+		"new":             "one of: job",
+		"completion":      "one of: bash, fish, powershell, zsh",
+		"completion tcsh": `"tcsh"`,
+		"migrate down":    `"down"`,
+	} {
+		stdout, stderr, code := runHere(t, nil, strings.Fields(args)...)
+		if len(complaints(stderr)) != 1 || !strings.Contains(stderr, want) || stdout != "" || code != exitUsage {
+			t.Errorf("%s: exit code %d, want %d; stdout:\n%sstderr, want %q:\n%s", args, code, exitUsage, stdout, want, stderr)
+		}
+	}
+	for _, args := range []string{"", "migrate --help", "completion bash", "completion --help", "help migrate"} {
+		if stdout, stderr, code := runHere(t, nil, strings.Fields(args)...); stdout == "" || stderr != "" || code != exitOK {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestVersionIsPrintedAsJSONToo(t *testing.T) {
+	t.Parallel()
+	plain, _, _ := runHere(t, nil, "version")
+	out, _, code := runHere(t, nil, "version", "--json")
+	var said struct{ Version, Go string }
+	if err := json.Unmarshal([]byte(out), &said); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v: %s", code, err, out)
+	}
+	if said.Version+"\n" != plain || said.Go != runtime.Version() {
+		t.Errorf("it says %+v, and %q without --json", said, plain)
 	}
 }
