@@ -149,7 +149,7 @@ func needsMore(cmd *cobra.Command, _ []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	return coded(exitUsage, fmt.Errorf("%s: a further word is missing, one of: %s", cmd.CommandPath(), strings.Join(names, ", ")))
+	return coded(exitUsage, fmt.Errorf("%s: a further word is missing, one of: %s", cmd.Name(), strings.Join(names, ", ")))
 }
 
 // A codedError carries the exit code that an error leads to.
