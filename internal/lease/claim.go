@@ -220,8 +220,14 @@ func (e *election) waitFor(s *seat) {
 	})
 }
 
+// steer is announced when an operator asks for something. It might be the name of a lease as well.
+const steer = "steer"
+
 // hint takes the announcement of a release: with names, those are claimed without a look.
 func (e *election) hint(names []string) {
+	if e.cfg.Steer != nil && len(names) == 1 && names[0] == steer {
+		e.cfg.Steer()
+	}
 	select {
 	case e.events <- func() { e.hinted(names) }:
 	case <-e.over:
@@ -237,7 +243,11 @@ func (e *election) hinted(names []string) {
 		}
 	}
 	for _, n := range names {
-		if s := e.seats[n]; s != nil && s.term == nil && !s.claimed {
+		switch s := e.seats[n]; {
+		case s == nil:
+		case s.led():
+			e.beatTimer.Reset(0) // an operator may have ended the term: ask the database
+		case s.term == nil && !s.claimed:
 			seats = append(seats, s)
 		}
 	}

@@ -21,6 +21,9 @@ type Config struct {
 	// Renew is the time between heartbeats, at most a third of Lease, so that two may fail before a
 	// lease is lost. Usually 5 s.
 	Renew time.Duration
+	// Steer is called when it is announced that an operator asks for something. It must not block.
+	// nil: nobody wants to know.
+	Steer func()
 	// Log gets one line for each change, none for each heartbeat.
 	Log *slog.Logger
 	// Metrics is where the elector registers what it counts.

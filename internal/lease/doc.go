@@ -38,6 +38,8 @@
 // Leading and asked are renewed. Ended is not: if the lead never returns, the lease runs out, and this
 // replica does not compete for it again.
 //
+// A drained replica ([Elector.Drain]) goes on with its heartbeats, and is a standby for nothing.
+//
 // # One heartbeat
 //
 // Every renewal interval a replica sends one round trip: the renewal of all that it leads, then its
@@ -55,6 +57,9 @@
 //   - An acquisition takes only what has expired. Late, or its answer lost, it leaves a lease in our
 //     name that nobody works under. A look finds it; it is released and acquired anew. To adopt it
 //     could give two terms one epoch.
+//   - An operator who revokes a term announces it as a release. Its replica asks the database at once,
+//     and without the announcement with its next heartbeat. Late, or for a term that lasts, it costs a
+//     heartbeat.
 //   - A release names owner and epoch. Late, it ends no later term. Its answer lost, it is sent again,
 //     and finds nothing to do.
 //   - A membership that is written late counts a replica that has gone, for less than a lease. The

@@ -16,8 +16,9 @@ type election struct {
 	dog     *watchdog
 	running sync.WaitGroup // calls, leads, the listener and the watchdog
 
-	calls    int // under way
-	draining bool
+	calls    int  // under way
+	draining bool // nothing more is to be led
+	leaving  bool // and the loop ends once nothing is
 	told     bool // the members know that we are draining, or cannot be told
 
 	beatTimer, wakeTimer, retryTimer *time.Timer
@@ -81,13 +82,18 @@ func (e *election) run(ctx context.Context) {
 	e.running.Go(func() { e.store.listen(background, e.cfg.Owner, e.hint, e.reaches) })
 
 	e.beatTimer, e.wakeTimer, e.retryTimer = time.NewTimer(0), stopped(), stopped()
-	done := ctx.Done()
+	done, drained := ctx.Done(), e.drained
 	for {
 		e.Elector.beat.Store(time.Now().UnixNano())
 		select {
 		case <-done:
 			done = nil
-			e.drain()
+			e.leaving = true
+			e.giveUpAll()
+		case <-drained:
+			drained = nil
+			e.log.Info("draining: giving up all leases, and taking none", "owner", e.cfg.Owner)
+			e.giveUpAll()
 		case f := <-e.events:
 			f()
 		case <-e.beatTimer.C:
@@ -97,7 +103,7 @@ func (e *election) run(ctx context.Context) {
 		case <-e.retryTimer.C:
 			e.retry()
 		}
-		if e.draining && e.idle() {
+		if e.leaving && e.idle() {
 			e.leave()
 			return
 		}
@@ -135,9 +141,12 @@ func (e *election) idle() bool {
 	return true
 }
 
-// drain asks for every term. The members are told first, so that the standbys count without us
-// when the first release wakes them.
-func (e *election) drain() {
+// giveUpAll asks for every term, and lets none begin. The members are told first, so that the
+// standbys count without us when the first release wakes them.
+func (e *election) giveUpAll() {
+	if e.draining {
+		return
+	}
 	e.draining = true
 	for _, s := range e.seats {
 		if s.term != nil {

@@ -30,10 +30,12 @@ type Elector struct {
 	sinceBoot func() time.Duration // a test's machine may be suspended
 	rand      *rand.Rand           // used by the loop alone
 
-	events chan func() // what the loop should do next
-	clock  clock
-	beat   atomic.Int64 // when the loop last turned, Unix nanoseconds
-	hints  atomic.Bool
+	events  chan func() // what the loop should do next
+	clock   clock
+	beat    atomic.Int64 // when the loop last turned, Unix nanoseconds
+	hints   atomic.Bool
+	drained chan struct{} // closed by Drain
+	drain   sync.Once
 
 	mu    sync.Mutex
 	terms map[string]*Term // by lease: those whose lead has not returned
@@ -60,8 +62,8 @@ func newElector(s store, cfg Config) (*Elector, error) {
 	e := &Elector{
 		cfg: cfg, store: s, log: cfg.Log, metrics: m, sinceBoot: sinceBoot,
 		rand:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		events: make(chan func()),
-		terms:  map[string]*Term{}, seen: map[string]int64{},
+		events: make(chan func()), drained: make(chan struct{}),
+		terms: map[string]*Term{}, seen: map[string]int64{},
 	}
 	return e, nil
 }

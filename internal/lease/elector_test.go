@@ -58,6 +58,7 @@ type replica struct {
 	terms   []*Term
 	stuck   bool // leads do not return until unstick is closed
 	unstick chan struct{}
+	most    int // one more than the terms that may begin, once it is drained; 0: any number may
 }
 
 const (

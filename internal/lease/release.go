@@ -100,7 +100,7 @@ func (e *election) released(batch []release, verdicts []verdict, err error) {
 // higher epoch: to adopt one would give two terms one epoch, if it had already been lost and won
 // back by another such acquisition.
 func (e *election) seekStrays(l look) {
-	if e.seeking || e.waiting != "" || e.draining || !e.doubt && e.load(l) <= e.seated() {
+	if e.seeking || e.waiting != "" || e.leaving || !e.doubt && e.load(l) <= e.seated() {
 		return
 	}
 	e.seeking = true

@@ -69,7 +69,7 @@ func simulateOnce(t *testing.T, seed uint64) {
 		s.db.mu.Lock()
 		s.check(s.db)
 		s.db.mu.Unlock()
-		switch s.draw(12) {
+		switch s.draw(14) {
 		case 0:
 			s.restart(fmt.Sprintf("r/%d", next), leases)
 			next++
@@ -85,6 +85,9 @@ func simulateOnce(t *testing.T, seed uint64) {
 			s.article(leases[s.draw(4)].Name)
 		case 5:
 			s.all[s.draw(len(s.all))].GiveUp(leases[s.draw(4)].Name, Reason("step down"))
+		case 6:
+			s.drain(fmt.Sprintf("r/%d", next), leases)
+			next++
 		}
 	}
 	s.calm(leases)
@@ -107,6 +110,18 @@ func (s *simulation) join(name string, leases []Lease) {
 // restart drains one replica, and starts another without waiting.
 func (s *simulation) restart(name string, leases []Lease) {
 	s.all[s.draw(len(s.all))].stop()
+	s.join(name, leases)
+}
+
+// drain has one replica give up everything and stay, and starts another beside it.
+func (s *simulation) drain(name string, leases []Lease) {
+	r := s.all[s.draw(len(s.all))]
+	r.Drain()
+	r.mu.Lock()
+	if r.most == 0 {
+		r.most = len(r.terms) + 1
+	}
+	r.mu.Unlock()
 	s.join(name, leases)
 }
 
@@ -162,6 +177,9 @@ func (s *simulation) check(db *memory) {
 	workedUnder := map[string]string{}
 	for _, replica := range s.all {
 		replica.mu.Lock()
+		if replica.most > 0 && len(replica.terms) >= replica.most {
+			s.t.Errorf("P6: %s has begun a term after it was drained", replica.cfg.Owner)
+		}
 		for _, t := range replica.terms {
 			key := fmt.Sprint(t.Token.Lease, "@", t.Token.Epoch)
 			if who, twice := workedUnder[key]; twice {
