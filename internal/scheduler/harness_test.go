@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +93,20 @@ func (e *fakeElector) Drain() {
 	e.drained = true
 }
 
+// gave is what was asked to be given up, and why.
+func (e *fakeElector) gave() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.given, ", ")
+}
+
+// fakeRequests are what is settled, as "id: result".
+type fakeRequests struct{ notebook[string] }
+
+func (r *fakeRequests) Done(id int64, result string) { r.add(fmt.Sprintf("%d: %s", id, result)) }
+
+func (r *fakeRequests) said() string { return strings.Join(r.read(), ", ") }
+
 const (
 	testDrain = 20 * time.Second
 	testGrace = 5 * time.Second
@@ -101,6 +117,7 @@ type bench struct {
 	t       *testing.T
 	store   *fakeStore
 	elector *fakeElector
+	settled *fakeRequests
 	*Scheduler
 	metrics *prometheus.Registry
 	stop    context.CancelFunc
@@ -113,9 +130,9 @@ func newBench(t *testing.T, jobs ...registry.Job) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: newFakeStore(), elector: new(fakeElector), metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
+	b := &bench{t: t, store: newFakeStore(), elector: new(fakeElector), settled: new(fakeRequests), metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
 	cfg := Config{
-		Jobs: jobs, Elector: b.elector, Owner: "me", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Jobs: jobs, Elector: b.elector, Requests: b.settled, Owner: "me", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Metrics: b.metrics, Drain: testDrain, Grace: testGrace, Work: new(pgxpool.Pool),
 	}
 	if b.Scheduler, err = newScheduler(cfg, b.store, 2); err != nil {
