@@ -28,6 +28,7 @@ type entry struct {
 	served   map[int64]struct{} // requests that this term has claimed
 	startAt  time.Time          // when a Continuous job is to be started; zero: it is not to be
 	behind   bool               // the clock was set back: its progress is to follow
+	ahead    time.Duration      // how far, as was found by asking too early, the estimate of the clock is ahead
 
 	busy         bool      // a run is under way
 	began, ended time.Time // of the last one, or of those in a row while catching up
@@ -104,11 +105,12 @@ func (e *entry) when() time.Time {
 	return at
 }
 
+// tickAt is when the next tick is to be claimed; zero: there is none.
 func (e *entry) tickAt() time.Time {
 	if e.tick.IsZero() {
 		return e.tick
 	}
-	return e.tick.Add(e.offset)
+	return e.tick.Add(e.offset + e.ahead)
 }
 
 // ticked reports whether the next tick is due.
@@ -134,7 +136,7 @@ func (e *entry) compose(now time.Time) *claim {
 	case len(e.requests) > 0:
 		c.kind, c.run = requested, e.requests[0]
 	case ticked:
-		c = e.choose(due(e.job.Schedule, e.tick, now.Add(-e.offset)))
+		c = e.choose(due(e.job.Schedule, e.tick, now.Add(-e.offset-e.ahead)))
 	case e.retry != nil && !e.retryAt.After(now):
 		c.kind, c.run = again, *e.retry
 	case !e.startAt.IsZero() && !e.startAt.After(now):
@@ -164,8 +166,9 @@ const pausedRest = 500 * time.Millisecond
 func (e *entry) judge(c claimed, now time.Time) *run {
 	asked := *e.asking
 	switch c.verdict {
-	case early: // by the database's clock it is still to come
-		e.asking, e.unsure, e.rest = nil, false, now.Add(asked.until.Sub(c.now)+time.Millisecond)
+	case early: // by the database's clock it is still to come; an older one may be due
+		e.asking, e.unsure = nil, false
+		e.ahead, e.rest = max(0, now.Sub(c.now)), now.Add(time.Millisecond)
 		return nil
 	case locked: // where an answer was lost before, it still is
 		e.rest = now.Add(soon())
@@ -178,7 +181,7 @@ func (e *entry) judge(c claimed, now time.Time) *run {
 		e.since, e.tick = earlier(e.since, c.now), e.job.Schedule.Next(earlier(c.last, c.now))
 		return nil
 	}
-	e.asking, e.unsure, e.rest = nil, false, time.Time{}
+	e.asking, e.unsure, e.ahead, e.rest = nil, false, 0, time.Time{}
 	e.settle(asked, c, now)
 	if c.verdict != won || c.run == 0 {
 		return nil
@@ -206,7 +209,7 @@ func (e *entry) setBack(by time.Duration) {
 			*t = t.Add(-by)
 		}
 	}
-	e.behind = !e.tick.IsZero()
+	e.behind, e.ahead = !e.tick.IsZero(), max(0, e.ahead-by)
 }
 
 // settle takes what was claimed off what is to be claimed.
