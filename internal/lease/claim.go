@@ -39,20 +39,21 @@ func (e *election) lookSoon() {
 // looked takes what a look says, and claims what it may.
 func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	e.clock.set(l.now, sent, now)
-	e.members = max(1, l.members)
+	e.company.seen(l, sent)
 	e.wakeAtExpiry(l, now)
 	if claims != e.claims || e.claiming {
 		return // an acquisition since then has changed what it says of the leases
 	}
 	e.markFree(l.free, sent)
 	e.seekStrays(l)
+	e.learn()
 	if l.rows() < len(e.seats) {
 		e.registered = false // somebody has deleted a row
 	}
 	if e.draining || e.joined == sent || e.last == 0 {
 		return
 	}
-	e.claim(e.choose(now))
+	e.claim(e.choose(l, now))
 }
 
 // wakeAtExpiry sets the alarm for just after the first lease of another runs out, so that a
@@ -87,30 +88,28 @@ func (e *election) markFree(names []string, sent time.Duration) {
 	}
 }
 
-// choose picks from the free leases: as many as make up this replica's share of all, and those that
-// have been free for a whole heartbeat, which the others have left. At random, so that two standbys
-// do not want the same ones. The first time it leaves what does not divide evenly, or of several
-// replicas that start together the first two would lead everything.
-func (e *election) choose(now time.Duration) []*seat {
-	share := (len(e.seats) + e.members - 1) / e.members
+// choose picks from the free leases: what is this replica's by the reckoning that all members make,
+// and what has been free for a whole heartbeat, which the others have left. The first time it takes
+// no more than its share of all, rounded down, or of several replicas that start together the first
+// two would lead everything.
+func (e *election) choose(l look, now time.Duration) []*seat {
+	room := len(e.seats)
 	if !e.chosen {
 		e.chosen = true
-		share = max(1, len(e.seats)/e.members)
+		room = max(1, len(e.seats)/len(e.standings())) - e.seated()
 	}
+	to := assign(leasesOf(l.free), e.standings())
 	var fresh, left []*seat
 	for _, s := range e.seats {
 		switch {
-		case s.term != nil:
-			share--
-		case s.free == 0 || s.claimed || s.busy > 0:
+		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0:
 		case now-s.free >= e.cfg.Renew:
 			left = append(left, s)
-		default:
+		case to[s.lease.Name] == e.cfg.Owner:
 			fresh = append(fresh, s)
 		}
 	}
-	e.rand.Shuffle(len(fresh), func(i, j int) { fresh[i], fresh[j] = fresh[j], fresh[i] })
-	return append(left, fresh[:min(len(fresh), max(0, share-len(left)))]...)
+	return append(left, fresh[:min(len(fresh), max(0, room-len(left)))]...)
 }
 
 // claim acquires the leases, if no acquisition is under way; else a later look will, or a retry.
@@ -127,6 +126,7 @@ func (e *election) claim(seats []*seat) {
 		return func() {
 			e.claiming = false
 			e.granted(sent, seats, grants, err)
+			e.claimGiven()
 		}
 	})
 }
@@ -187,7 +187,8 @@ func (e *election) begin(s *seat, g grant, sent time.Duration) {
 		e.giveBack(release{holding: holding{s.lease.Name, g.epoch}, reason: "not begun", until: deadline})
 		return
 	}
-	s.worked, s.term, s.back, s.locked = g.epoch, t, false, false
+	s.worked, s.term, s.back, s.locked, s.began, s.to = g.epoch, t, false, false, now, ""
+	t.long = s.lease.Unbroken
 	t.onEnd = e.metrics.begin(s.lease, g.epoch)
 	t.ready = e.metrics.handover(g, now, e.sinceBoot)
 	e.mu.Lock()
@@ -234,30 +235,62 @@ func (e *election) hint(names []string) {
 	}
 }
 
+// hinted takes the names of leases that have been released. Each is claimed by one member alone:
+// the one that it was released for, or else the one that it is assigned to by what was seen last.
+// What that one leaves, if it has died or sees it otherwise, goes to anyone a heartbeat later.
 func (e *election) hinted(names []string) {
-	share := (len(e.seats) + e.members - 1) / e.members
-	var seats []*seat
-	for _, s := range e.seats {
-		if s.term != nil {
-			share--
+	if e.draining || e.last == 0 {
+		return
+	}
+	if len(names) == 0 { // too many to be named
+		e.lookSoon()
+		return
+	}
+	var open []Lease
+	member := ""
+	for _, n := range names {
+		if m, ok := memberOf(n); ok {
+			member = m
+			continue
+		}
+		s := e.seats[n]
+		switch {
+		case s != nil && s.led():
+			e.beatTimer.Reset(0) // an operator may have ended the term: ask the database
+		case member == "":
+			open = append(open, leasesOf([]string{n})...)
+		case member == forMember(e.cfg.Owner):
+			e.give(s)
 		}
 	}
-	for _, n := range names {
-		switch s := e.seats[n]; {
-		case s == nil:
-		case s.led():
-			e.beatTimer.Reset(0) // an operator may have ended the term: ask the database
-		case s.term == nil && !s.claimed:
+	for name, owner := range assign(open, e.standings()) {
+		if owner == e.cfg.Owner {
+			e.give(e.seats[name])
+		}
+	}
+	e.claimGiven()
+}
+
+// give notes that a lease is this replica's to claim.
+func (e *election) give(s *seat) {
+	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !slices.Contains(e.given, s) {
+		e.given = append(e.given, s)
+	}
+}
+
+// claimGiven claims what was given, now or once the acquisition under way has come back.
+func (e *election) claimGiven() {
+	if e.claiming {
+		return
+	}
+	var seats []*seat
+	for _, s := range e.given {
+		if s.term == nil && !s.claimed {
 			seats = append(seats, s)
 		}
 	}
-	switch {
-	case e.draining || e.last == 0 || len(names) > 0 && len(seats) == 0:
-	case len(seats) == 0 || len(seats) > share || e.claiming:
-		e.lookSoon()
-	default:
-		e.claim(seats)
-	}
+	e.given = nil
+	e.claim(seats)
 }
 
 // reaches notes whether announcements arrive, and says so when that changes. The listener alone

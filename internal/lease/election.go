@@ -32,7 +32,10 @@ type election struct {
 
 	joined   time.Duration // since when we have been a member without a break
 	chosen   bool          // leases were chosen since then
-	members  int           // as of the last look
+	can      *ability      // what this replica can lead
+	company  company       // the other members, as of the last look
+	learning bool
+	given    []*seat // leases that were released in our favour, to be claimed next
 	claiming bool
 	claims   uint64    // how many acquisitions were begun; a look from before one says nothing of its leases
 	doubt    bool      // an acquisition's answer was lost: look for leases that nobody works under
@@ -58,6 +61,8 @@ type seat struct {
 
 	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
 	claimed bool          // an acquisition is under way
+	began   time.Duration // when the term was won, by sinceBoot
+	to      string        // the member that the term is to be given up for; empty: none in particular
 	busy    int           // how often in a row an acquisition found the row locked
 }
 
@@ -65,8 +70,13 @@ type seat struct {
 func (s *seat) led() bool { return s.term != nil && !s.term.over() && !s.back }
 
 func newElection(e *Elector, seats map[string]*seat, lead func(*Term)) *election {
+	jobs := make([]string, 0, len(seats))
+	for _, s := range seats {
+		jobs = append(jobs, s.lease.Job)
+	}
+	can := newAbility(jobs)
 	return &election{
-		Elector: e, lead: lead, seats: seats, started: time.Now(), members: 1,
+		Elector: e, lead: lead, seats: seats, started: time.Now(), can: can, company: newCompany(can),
 		dog:  newWatchdog(e.sinceBoot, e.cfg.margin()/4),
 		chat: &chatter{log: e.log},
 	}

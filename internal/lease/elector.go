@@ -16,8 +16,9 @@ import (
 
 // A Lease is a row to compete for.
 type Lease struct {
-	Name string // leadership.job_name
-	Job  string // the job that it leads
+	Name     string // leadership.job_name
+	Job      string // the job that it leads
+	Unbroken bool   // its work lasts for the whole of a term: it is moved only if nothing else can be
 }
 
 // An Elector wins leases and keeps them. Make one with New; it runs once.
@@ -149,7 +150,7 @@ func (c *clock) now(at time.Duration) time.Time {
 }
 
 // self is what this replica says of itself.
-func (e *Elector) self(started time.Time, draining bool) member {
+func (e *Elector) self(started time.Time, draining bool, ability string) member {
 	host, _, _ := strings.Cut(e.cfg.Owner, "/")
 	if i := strings.LastIndexByte(e.cfg.Owner, '/'); i >= 0 {
 		host = e.cfg.Owner[:i]
@@ -157,6 +158,6 @@ func (e *Elector) self(started time.Time, draining bool) member {
 	return member{
 		owner: e.cfg.Owner, host: host, pid: os.Getpid(), version: e.cfg.Version, started: started,
 		lease: e.cfg.Lease, lasts: e.cfg.Lease - e.cfg.margin(),
-		offset: time.Until(e.Now()), hints: e.Hints(), draining: draining,
+		offset: time.Until(e.Now()), hints: e.Hints(), draining: draining, ability: ability,
 	}
 }

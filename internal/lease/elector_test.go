@@ -102,6 +102,7 @@ func (r *replica) lead(t *Term) {
 	}
 	select {
 	case <-t.Asked():
+	case <-t.Yielding():
 	case <-t.Context().Done():
 	}
 	time.Sleep(r.linger)

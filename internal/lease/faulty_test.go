@@ -58,8 +58,8 @@ type beaten struct {
 	look     look
 }
 
-func (f *faulty) register(ctx context.Context, names []string) error {
-	_, err := through(ctx, f, "register", func(ctx context.Context) (int, error) { return 0, f.store.register(ctx, names) })
+func (f *faulty) register(ctx context.Context, names []string, a ability) error {
+	_, err := through(ctx, f, "register", func(ctx context.Context) (int, error) { return 0, f.store.register(ctx, names, a) })
 	return err
 }
 
@@ -85,10 +85,14 @@ func (f *faulty) acquire(ctx context.Context, owner string, lease time.Duration,
 	})
 }
 
-func (f *faulty) release(ctx context.Context, owner, reason string, held []holding) ([]verdict, error) {
+func (f *faulty) release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error) {
 	return through(ctx, f, "release", func(ctx context.Context) ([]verdict, error) {
-		return f.store.release(ctx, owner, reason, held)
+		return f.store.release(ctx, owner, reason, held, to)
 	})
+}
+
+func (f *faulty) abilities(ctx context.Context, ids []string) ([]ability, error) {
+	return through(ctx, f, "abilities", func(ctx context.Context) ([]ability, error) { return f.store.abilities(ctx, ids) })
 }
 
 func (f *faulty) mine(ctx context.Context, owner string) ([]holding, error) {

@@ -15,14 +15,14 @@ func (e *election) heartbeat() {
 	e.chat.breathe()
 	sent := e.sinceBoot()
 	held, seats, left := e.holdings(sent)
-	self, names := e.self(e.started, e.draining), e.unregistered()
+	self, names := e.self(e.started, e.draining, e.can.id), e.unregistered()
 	claims := e.claims
 	e.beatTimer.Reset(e.cfg.Renew)
 	e.call(func() func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.timeout(left))
 		defer cancel()
 		if names != nil {
-			if err := e.store.register(ctx, names); err != nil {
+			if err := e.store.register(ctx, names, *e.can); err != nil {
 				return func() { e.beaten(self, sent, nil, nil, look{}, err, claims) }
 			}
 		}
@@ -75,6 +75,7 @@ func (e *election) beaten(self member, sent time.Duration, seats []*seat, verdic
 	} else {
 		e.beatCame(sent)
 		e.looked(l, sent, now, claims)
+		e.balance(l, sent)
 	}
 	if e.draining && !e.told {
 		// Whether or not it came through: the leases must not wait for it twice.

@@ -18,6 +18,7 @@ type memory struct {
 	rows    map[string]*row
 	terms   map[string]int64 // the highest epoch in the history
 	members map[string]memberRow
+	skilled map[string]ability
 	ears    map[int]chan []string
 	ear     int
 	deaf    bool // announcements do not arrive
@@ -36,10 +37,11 @@ type row struct {
 type memberRow struct {
 	expires  time.Time
 	draining bool
+	ability  string
 }
 
 func newMemory(now func() time.Time) *memory {
-	return &memory{now: now, rows: map[string]*row{}, terms: map[string]int64{}, members: map[string]memberRow{}, ears: map[int]chan []string{}}
+	return &memory{now: now, rows: map[string]*row{}, terms: map[string]int64{}, members: map[string]memberRow{}, skilled: map[string]ability{}, ears: map[int]chan []string{}}
 }
 
 func (m *memory) changed() {
@@ -48,9 +50,10 @@ func (m *memory) changed() {
 	}
 }
 
-func (m *memory) register(_ context.Context, names []string) error {
+func (m *memory) register(_ context.Context, names []string, a ability) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.skilled[a.id] = a
 	for _, n := range names {
 		if m.rows[n] == nil {
 			m.rows[n] = &row{expires: m.now().Add(-time.Second)}
@@ -65,22 +68,30 @@ func (m *memory) beat(ctx context.Context, self member, held []holding) ([]verdi
 		return nil, look{}, err
 	}
 	m.mu.Lock()
-	m.members[self.owner] = memberRow{expires: m.now().Add(self.lasts), draining: self.draining}
+	m.members[self.owner] = memberRow{expires: m.now().Add(self.lasts), draining: self.draining, ability: self.ability}
 	m.mu.Unlock()
 	l, err := m.look(ctx, self.owner)
-	if self.draining {
-		l.members--
-	}
 	return verdicts, l, err
+}
+
+func (m *memory) abilities(_ context.Context, ids []string) (found []ability, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if a, ok := m.skilled[id]; ok {
+			found = append(found, a)
+		}
+	}
+	return found, nil
 }
 
 func (m *memory) look(_ context.Context, owner string) (look, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := look{now: m.now(), members: 1}
+	l := look{now: m.now()}
 	for id, r := range m.members {
 		if id != owner && r.expires.After(l.now) && !r.draining {
-			l.members++
+			l.peers = append(l.peers, peer{id, r.ability})
 		}
 	}
 	loads := map[string]load{}
@@ -160,7 +171,7 @@ func (m *memory) acquire(_ context.Context, owner string, lease time.Duration, c
 	return grants, nil
 }
 
-func (m *memory) release(_ context.Context, owner, _ string, held []holding) ([]verdict, error) {
+func (m *memory) release(_ context.Context, owner, _ string, held []holding, to []string) ([]verdict, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	verdicts := make([]verdict, len(held))
@@ -169,7 +180,11 @@ func (m *memory) release(_ context.Context, owner, _ string, held []holding) ([]
 		r, v := m.judge(owner, h)
 		if v == renewed {
 			r.expires = m.now()
-			names = append(names, h.name)
+			if to[i] == "" {
+				names = append([]string{h.name}, names...)
+			} else {
+				names = append(names, to[i], h.name)
+			}
 		}
 		verdicts[i] = v
 	}

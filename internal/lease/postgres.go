@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,8 +49,14 @@ SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text
 // Members gone for a day are of no use to anybody.
 const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - interval '1 day'`
 
-func (p *postgres) register(ctx context.Context, names []string) error {
-	if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{names}}, statement{sql: forgetSQL})); err != nil {
+const registerAbilitySQL = `INSERT INTO abilities (id, jobs) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
+
+func (p *postgres) register(ctx context.Context, names []string, a ability) error {
+	err := run(ctx, p.db, leaseTx(ctx, "",
+		statement{sql: registerSQL, args: []any{names}},
+		statement{sql: registerAbilitySQL, args: []any{a.id, slices.Sorted(maps.Keys(a.jobs))}},
+		statement{sql: forgetSQL}))
+	if err != nil {
 		return fmt.Errorf("register %d leases: %w", len(names), err)
 	}
 	return nil
@@ -143,33 +151,34 @@ func readVerdicts(rows pgx.Rows, verdicts []verdict) error {
 	return nil
 }
 
-// Membership, and a look at everybody: one row for each owner of unexpired leases, and one, without
-// owner, for all that have expired. It takes no locks: an upsert whose condition is false would
+// Membership, and a look at everybody: one row for each owner of unexpired leases, one, without
+// owner, for all that have expired, and one, with an ability, for each other member. It takes no locks: an upsert whose condition is false would
 // lock the row of the lease, and hold up its renewal.
 const lookSQL = `
-SELECT clock.at,
-       (SELECT count(*) FROM replicas WHERE expires_at > clock.at AND NOT draining AND id <> $1),
-       g.owner, coalesce(g.leases, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}')
+SELECT clock.at, g.owner, coalesce(g.leases, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}'), g.ability
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
   LEFT JOIN (
        SELECT owner, count(*) AS leases, min(expires_at) AS earliest,
-              array_agg(job_name) FILTER (WHERE owner IS NULL) AS free
+              array_agg(job_name) FILTER (WHERE owner IS NULL) AS free, NULL AS ability
          FROM (SELECT job_name, expires_at,
                       CASE WHEN expires_at > now.at THEN owner END AS owner
                  FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now) AS l
-        GROUP BY owner) AS g ON true`
+        GROUP BY owner
+       UNION ALL
+       SELECT id, 0, expires_at, NULL, ability
+         FROM replicas, (SELECT clock_timestamp() AS at OFFSET 0) AS now
+        WHERE expires_at > now.at AND NOT draining AND id <> $1) AS g ON true`
 
 const memberSQL = `
-INSERT INTO replicas AS r (id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining)
-SELECT $1, $2, $3, $4, $5, now.at, now.at + $6::interval, $7::interval, $8, $9
+INSERT INTO replicas AS r (id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining, ability)
+SELECT $1, $2, $3, $4, $5, now.at, now.at + $6::interval, $7::interval, $8, $9, $10
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS now
     ON CONFLICT (id) DO UPDATE
    SET seen_at = EXCLUDED.seen_at, expires_at = EXCLUDED.expires_at, clock_offset = EXCLUDED.clock_offset,
        hints = EXCLUDED.hints, draining = EXCLUDED.draining
 RETURNING draining`
 
-// memberAndLookSQL is both in one statement, and so a transaction by itself. The look counts the
-// other members, and the one that looks is added to them.
+// memberAndLookSQL is both in one statement, and so a transaction by itself.
 const memberAndLookSQL = `WITH me AS (` + memberSQL + `)` + lookSQL
 
 func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdict, look, error) {
@@ -183,11 +192,8 @@ func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdic
 		return err
 	}
 	l := look{}
-	if !m.draining {
-		l.members = 1
-	}
 	self := statement{sql: memberAndLookSQL, read: l.read, args: []any{
-		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining,
+		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining, m.ability,
 	}}
 	segments := []segment{leaseTx(ctx, "", renewal), {self}}
 	if len(held) == 0 {
@@ -204,7 +210,7 @@ func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdic
 }
 
 func (p *postgres) look(ctx context.Context, owner string) (look, error) {
-	l := look{members: 1}
+	l := look{}
 	if err := run(ctx, p.db, segment{{sql: lookSQL, args: []any{owner}, read: l.read}}); err != nil {
 		return look{}, fmt.Errorf("look at the leases: %w", err)
 	}
@@ -212,21 +218,42 @@ func (p *postgres) look(ctx context.Context, owner string) (look, error) {
 }
 
 func (l *look) read(rows pgx.Rows) error {
-	var members int64
-	var owner *string
+	var owner, able *string
 	var leases int64
 	var earliest time.Time
 	var free []string
-	_, err := pgx.ForEachRow(rows, []any{&l.now, &members, &owner, &leases, &earliest, &free}, func() error {
-		if owner == nil {
+	_, err := pgx.ForEachRow(rows, []any{&l.now, &owner, &leases, &earliest, &free, &able}, func() error {
+		switch {
+		case owner == nil:
 			l.free = append(l.free, free...)
-			return nil
+		case able != nil:
+			l.peers = append(l.peers, peer{*owner, *able})
+		default:
+			l.owners = append(l.owners, load{owner: *owner, leases: int(leases), earliest: earliest})
 		}
-		l.owners = append(l.owners, load{owner: *owner, leases: int(leases), earliest: earliest})
 		return nil
 	})
-	l.members += int(members)
 	return err
+}
+
+const abilitiesSQL = `SELECT id, jobs FROM abilities WHERE id = ANY ($1::text[])`
+
+func (p *postgres) abilities(ctx context.Context, ids []string) (found []ability, err error) {
+	err = run(ctx, p.db, segment{{sql: abilitiesSQL, args: []any{ids}, read: func(rows pgx.Rows) error {
+		var id string
+		var jobs []string
+		_, err := pgx.ForEachRow(rows, []any{&id, &jobs}, func() error {
+			a := newAbility(jobs)
+			a.id = id
+			found = append(found, *a)
+			return nil
+		})
+		return err
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("ask what members can lead: %w", err)
+	}
+	return found, nil
 }
 
 // Acquisition of expired leases. FOR UPDATE waits for the fenced writes in flight of the term that
@@ -303,9 +330,9 @@ func readGrants(rows pgx.Rows, grants []grant) error {
 // while they fit; a payload has 8000 bytes at most, and too much would roll the release back.
 const releaseSQL = `
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS a(job_name, epoch, heir, i)
 ), mine AS MATERIALIZED (
-    SELECT l.job_name, l.epoch, a.i
+    SELECT l.job_name, l.epoch, a.heir, a.i
       FROM leadership l JOIN asked a ON a.job_name = l.job_name AND a.epoch = l.epoch
      WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
      ORDER BY l.job_name
@@ -316,10 +343,13 @@ WITH asked AS MATERIALIZED (
     UPDATE leadership l SET expires_at = clock.at
       FROM mine, clock
      WHERE l.job_name = mine.job_name AND l.owner = $1 AND l.epoch = mine.epoch
-    RETURNING mine.i, l.job_name
+    RETURNING mine.i, l.job_name, mine.heir
+), heirs AS (
+    SELECT heir, concat_ws(' ', nullif(heir, ''), string_agg(job_name, ' ' ORDER BY job_name)) AS said
+      FROM released GROUP BY heir
 ), told AS MATERIALIZED (
-    SELECT pg_notify(rota_channel(), CASE WHEN sum(octet_length(job_name) + 1) < 4000 THEN string_agg(job_name, ' ') ELSE '' END)
-      FROM released HAVING $4 AND count(*) > 0
+    SELECT pg_notify(rota_channel(), CASE WHEN sum(octet_length(said) + 1) < 7900 THEN string_agg(said, ' ' ORDER BY heir) ELSE '' END)
+      FROM heirs HAVING $5 AND count(*) > 0
 )
 SELECT 2 AS verdict, count(*), NULL::bigint[] FROM released WHERE (SELECT count(*) FROM told) >= 0
 UNION ALL
@@ -329,22 +359,22 @@ SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_tim
   LEFT JOIN leadership l ON l.job_name = a.job_name
  GROUP BY 1`
 
-func (p *postgres) release(ctx context.Context, owner, reason string, held []holding) ([]verdict, error) {
-	verdicts, err := p.releaseOnce(ctx, owner, reason, held, true)
+func (p *postgres) release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error) {
+	verdicts, err := p.releaseOnce(ctx, owner, reason, held, to, true)
 	if err == nil || ctx.Err() != nil {
 		return verdicts, err
 	}
 	// The announcement may be what failed, which is no reason to keep the leases.
-	verdicts, again := p.releaseOnce(ctx, owner, reason, held, false)
+	verdicts, again := p.releaseOnce(ctx, owner, reason, held, to, false)
 	if again != nil {
 		return nil, errors.Join(err, again)
 	}
 	return verdicts, nil
 }
 
-func (p *postgres) releaseOnce(ctx context.Context, owner, reason string, held []holding, tell bool) ([]verdict, error) {
+func (p *postgres) releaseOnce(ctx context.Context, owner, reason string, held []holding, to []string, tell bool) ([]verdict, error) {
 	verdicts := make([]verdict, len(held))
-	if err := run(ctx, p.db, leaseTx(ctx, reason, verdictStatement(releaseSQL, owner, held, verdicts, tell))); err != nil {
+	if err := run(ctx, p.db, leaseTx(ctx, reason, verdictStatement(releaseSQL, owner, held, verdicts, to, tell))); err != nil {
 		return nil, fmt.Errorf("release %d leases: %w", len(held), err)
 	}
 	return verdicts, nil

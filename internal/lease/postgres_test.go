@@ -45,6 +45,7 @@ func startLive(t *testing.T, db *pgxpool.Pool, name string, leases ...Lease) *li
 			r.terms <- term
 			select {
 			case <-term.Asked():
+			case <-term.Yielding():
 			case <-term.Context().Done():
 			}
 		}); err != nil {
@@ -79,9 +80,9 @@ func query[T any](t *testing.T, db *pgxpool.Pool, sql string, args ...any) (v T)
 func TestHandoverOnPostgres(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	r1 := startLive(t, db, "r1", Lease{"a", "a"})
+	r1 := startLive(t, db, "r1", Lease{Name: "a", Job: "a"})
 	first := r1.next(t)
-	r2 := startLive(t, db, "r2", Lease{"a", "a"})
+	r2 := startLive(t, db, "r2", Lease{Name: "a", Job: "a"})
 	await(t, "r2 is a member and hears announcements", func() bool {
 		return query[int](t, db, "SELECT count(*) FROM replicas WHERE hints") == 2
 	})
@@ -138,7 +139,7 @@ RETURNING epoch`
 	if e := query[int64](t, db, upsert); e != 1 {
 		t.Fatalf("renewed at epoch %d", e)
 	}
-	r := startLive(t, db, "r1", Lease{"bridge_health", "bridge_health"})
+	r := startLive(t, db, "r1", Lease{Name: "bridge_health", Job: "bridge_health"})
 	await(t, "r1 is a member", func() bool { return query[int](t, db, "SELECT count(*) FROM replicas") == 1 })
 	if _, err := db.Exec(t.Context(), release); err != nil {
 		t.Fatal(err)
@@ -175,7 +176,7 @@ func TestStatementsDoNotGrowWithLeases(t *testing.T) {
 		}
 		s := newPostgres(db, time.Minute)
 		names, claims, held := many(n)
-		must(t, s.register(t.Context(), names))
+		must(t, s.register(t.Context(), names, *newAbility(names)))
 		if _, err := s.acquire(t.Context(), "r1", hour, claims, false); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +217,7 @@ func TestRenewalsOutliveAFailedLook(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
-	must(t, s.register(t.Context(), []string{"a"}))
+	must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
 	mustAcquire(t, s, "r1", claim{"a", 0})
 	if _, err := db.Exec(t.Context(), "DROP TABLE replicas"); err != nil {
 		t.Fatal(err)
@@ -241,11 +242,11 @@ func TestReleaseCommitsWithoutItsAnnouncement(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
 	names, claims, held := many(3000)
-	must(t, s.register(t.Context(), names))
+	must(t, s.register(t.Context(), names, *newAbility(names)))
 	if _, err := s.acquire(t.Context(), "r1", hour, claims, false); err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.release(t.Context(), "r1", "drain", held[1:])
+	v, err := s.release(t.Context(), "r1", "drain", held[1:], make([]string, len(held[1:])))
 	must(t, err)
 	if slices.Contains(v, locked) || slices.Contains(v, lost) {
 		t.Fatal("not all were released")
@@ -254,7 +255,7 @@ func TestReleaseCommitsWithoutItsAnnouncement(t *testing.T) {
 		$$ BEGIN RAISE 'no announcements today'; END $$`); err != nil {
 		t.Fatal(err)
 	}
-	v, err = s.release(t.Context(), "r1", "drain", held[:1])
+	v, err = s.release(t.Context(), "r1", "drain", held[:1], make([]string, len(held[:1])))
 	must(t, err)
 	if v[0] != renewed {
 		t.Fatalf("verdict %v", v[0])
@@ -269,7 +270,7 @@ func TestBlockingAcquireLooksAfterItsWait(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	s := newPostgres(db, 10*time.Second)
-	must(t, s.register(t.Context(), []string{"a", "b"}))
+	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
 	for name, between := range map[string]string{
 		"a": "UPDATE leadership SET owner = 'other', epoch = 9, expires_at = clock_timestamp() + interval '1 hour' WHERE job_name = 'a'",
 		"b": "SELECT 1",
@@ -305,7 +306,7 @@ func TestServerGivesUpWithItsCaller(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
-	must(t, s.register(t.Context(), []string{"a"}))
+	must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
 	letGo := holdRow(t, db, "a")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

@@ -38,7 +38,7 @@ func (e *election) returned(s *seat, t *Term) {
 
 // vacate makes a seat compete again.
 func (e *election) vacate(s *seat) {
-	s.term, s.back, s.locked, s.free = nil, false, false, 0
+	s.term, s.back, s.locked, s.free, s.to = nil, false, false, 0, ""
 }
 
 // giveBack releases the given terms and those that wait, all of one reason in one statement.
@@ -54,10 +54,11 @@ func (e *election) giveBack(more ...release) {
 	for i, r := range batch {
 		held[i] = r.holding
 	}
+	to := e.successors(batch)
 	e.call(func() func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
 		defer cancel()
-		verdicts, err := e.store.release(ctx, e.cfg.Owner, batch[0].reason, held)
+		verdicts, err := e.store.release(ctx, e.cfg.Owner, batch[0].reason, held, to)
 		return func() {
 			e.freeing = false
 			e.released(batch, verdicts, err)

@@ -18,7 +18,7 @@ func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
-	must(t, s.register(t.Context(), []string{"a", "b", "c"}))
+	must(t, s.register(t.Context(), []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
 	mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0}, claim{"c", 0})
 	expiries := func() map[string]time.Time {
 		at := map[string]time.Time{}
@@ -85,7 +85,7 @@ func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
 			s := newPostgres(db, 20*time.Second)
-			must(t, s.register(t.Context(), []string{"a"}))
+			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
 			mustAcquire(t, s, "r1", claim{"a", 0})
 			_, err := db.Exec(t.Context(), stretchSQL)
 			must(t, err)

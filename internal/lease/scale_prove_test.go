@@ -17,7 +17,7 @@ func TestProveTenThousandLeases(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Minute)
 	names, claims, held := many(10_000)
-	must(t, s.register(t.Context(), names))
+	must(t, s.register(t.Context(), names, *newAbility(names)))
 	if _, err := s.acquire(t.Context(), "r1", hour, claims, false); err != nil {
 		t.Fatal(err)
 	}

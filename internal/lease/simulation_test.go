@@ -54,7 +54,7 @@ func simulateOnce(t *testing.T, seed uint64) {
 	s := &simulation{world: newWorld(t), rng: rand.New(rand.NewPCG(seed, 7)), epochs: map[string]int64{}}
 	s.db.watch = s.check
 	leases := leasesNamed("a", "b", "c", "d")
-	if err := s.db.register(t.Context(), []string{"a", "b", "c", "d"}); err != nil {
+	if err := s.db.register(t.Context(), []string{"a", "b", "c", "d"}, *newAbility([]string{"a", "b", "c", "d"})); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {

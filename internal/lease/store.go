@@ -12,8 +12,10 @@ import (
 // A call that returns an error may have executed, may execute later, or never: the elector looks
 // before it believes anything about the leases that it named.
 type store interface {
-	// register makes sure that a row exists for each lease.
-	register(ctx context.Context, names []string) error
+	// register makes sure that a row exists for each lease, and one for the ability.
+	register(ctx context.Context, names []string, a ability) error
+	// abilities returns those of them that are registered.
+	abilities(ctx context.Context, ids []string) ([]ability, error)
 	// beat renews what the member holds, then renews its membership and looks at the others. The
 	// two parts do not undo each other: verdicts may be there although err is not nil.
 	beat(ctx context.Context, m member, held []holding) (verdicts []verdict, l look, err error)
@@ -24,15 +26,17 @@ type store interface {
 	// acquire takes those of the leases that have expired, each under an epoch above every known
 	// one. With wait it waits for a locked row, as long as ctx allows; else it says busy.
 	acquire(ctx context.Context, owner string, lease time.Duration, claims []claim, wait bool) ([]grant, error)
-	// release ends the terms, and wakes the standbys.
-	release(ctx context.Context, owner, reason string, held []holding) ([]verdict, error)
+	// release ends the terms, and wakes the standbys. For each term it announces which of them should
+	// take the lease; empty: whoever should by his own reckoning.
+	release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error)
 	// mine is every unexpired lease of the owner.
 	mine(ctx context.Context, owner string) ([]holding, error)
 	// leave ends the membership.
 	leave(ctx context.Context, owner string) error
 	// listen calls hint for each release that is announced, until ctx ends. It connects, and
 	// connects again, by itself. hint gets the names, or none where they were too many; reaches
-	// says each time whether announcements arrive at all.
+	// says each time whether announcements arrive at all. Before the names that are for one member
+	// stands that member, as forMember makes it.
 	listen(ctx context.Context, owner string, hint func(names []string), reaches func(bool, error))
 }
 
@@ -48,6 +52,7 @@ type member struct {
 	offset   time.Duration // the database's clock less the local one
 	hints    bool
 	draining bool
+	ability  string // its id
 }
 
 // A holding is a term by its lease and epoch.
@@ -90,10 +95,10 @@ const (
 
 // A look is what the rows say of everybody.
 type look struct {
-	now     time.Time // the database's clock
-	members int       // unexpired and not draining
-	owners  []load
-	free    []string // leases that have expired
+	now    time.Time // the database's clock
+	peers  []peer    // the other members, unexpired and not draining
+	owners []load
+	free   []string // leases that have expired
 }
 
 // rows is how many rows were looked at.
@@ -104,6 +109,9 @@ func (l look) rows() int {
 	}
 	return n
 }
+
+// A peer is another member, and what it can lead.
+type peer struct{ owner, ability string }
 
 // A load is what one owner leads.
 type load struct {

@@ -86,7 +86,7 @@ func eachStore(t *testing.T, f func(t *testing.T, b bench)) {
 const hour = time.Hour
 
 func self(owner string) member {
-	return member{owner: owner, host: "h", pid: 1, version: "v", started: time.Unix(0, 0), lease: hour, lasts: hour}
+	return member{owner: owner, host: "h", pid: 1, version: "v", started: time.Unix(0, 0), lease: hour, lasts: hour, ability: newAbility([]string{"a", "b", "c"}).id}
 }
 
 func mustAcquire(t *testing.T, s store, owner string, claims ...claim) []grant {
@@ -114,7 +114,7 @@ func TestStoreConformance(t *testing.T) {
 		}
 		want := func(what string, got, want any) {
 			t.Helper()
-			if d := cmp.Diff(want, got, cmp.AllowUnexported(grant{}, holding{})); d != "" {
+			if d := cmp.Diff(want, got, cmp.AllowUnexported(peer{}, ability{}, grant{}, holding{})); d != "" {
 				t.Fatalf("%s (-want +got):\n%s", what, d)
 			}
 		}
@@ -124,8 +124,8 @@ func TestStoreConformance(t *testing.T) {
 			must(err)
 			return v
 		}
-		must(b.register(ctx, []string{"a", "b", "c"}))
-		must(b.register(ctx, []string{"a", "b", "c"}))
+		must(b.register(ctx, []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
+		must(b.register(ctx, []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
 
 		want("first terms", mustAcquire(t, b, "r1", claim{"a", 0}, claim{"b", 41}),
 			[]grant{{outcome: won, epoch: 1, first: true}, {outcome: won, epoch: 42, first: true}})
@@ -142,7 +142,7 @@ func TestStoreConformance(t *testing.T) {
 
 		letGo := b.hold("a")
 		want("a locked row costs its own lease alone", renew("r1", holding{"a", 2}, holding{"b", 42}), []verdict{locked, renewed})
-		v, err := b.release(ctx, "r1", "test", []holding{{"a", 2}})
+		v, err := b.release(ctx, "r1", "test", []holding{{"a", 2}}, make([]string, len([]holding{{"a", 2}})))
 		must(err)
 		want("a locked row is not released", v, []verdict{locked})
 		letGo()
@@ -151,12 +151,12 @@ func TestStoreConformance(t *testing.T) {
 		want("a locked free row is busy", mustAcquire(t, b, "r2", claim{"b", 0}), []grant{{outcome: busy}})
 		letGo()
 
-		v, err = b.release(ctx, "r1", "test", []holding{{"a", 1}, {"a", 2}})
+		v, err = b.release(ctx, "r1", "test", []holding{{"a", 1}, {"a", 2}}, make([]string, len([]holding{{"a", 1}, {"a", 2}})))
 		must(err)
 		want("a release of an earlier term ends nothing", v, []verdict{lost, renewed})
 		want("a renewal queued behind the release does not revive it", renew("r1", holding{"a", 2}), []verdict{lost})
 		want("a released lease is free at once", mustAcquire(t, b, "r2", claim{"a", 0}), []grant{{outcome: won, epoch: 3}})
-		v, err = b.release(ctx, "r1", "test", []holding{{"a", 2}})
+		v, err = b.release(ctx, "r1", "test", []holding{{"a", 2}}, make([]string, len([]holding{{"a", 2}})))
 		must(err)
 		want("a late release ends no later term", v, []verdict{lost})
 
@@ -178,12 +178,16 @@ func TestStoreConformance(t *testing.T) {
 		drained.draining = true
 		_, l3, err := b.beat(ctx, drained, nil)
 		must(err)
-		want("members", []int{l.members, l2.members, l3.members}, []int{1, 2, 2})
+		want("other members", []int{len(l.peers), len(l2.peers), len(l3.peers)}, []int{0, 1, 2})
+		want("what another can lead", l2.peers[0], peer{"r1", self("r1").ability})
+		known, err := b.abilities(ctx, []string{l2.peers[0].ability, "unknown"})
+		must(err)
+		want("an ability", known, []ability{*newAbility([]string{"a", "b", "c"})})
 		want("free", l3.free, []string{"c"})
 		must(b.leave(ctx, "r2"))
 		l, err = b.look(ctx, "r1")
 		must(err)
-		want("members after one has left", l.members, 1)
+		want("other members after one has left", len(l.peers), 0)
 	})
 }
 
@@ -195,7 +199,7 @@ func TestStoresAgree(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	m, p := memoryBench(), postgresBench(t)
 	for _, b := range []bench{m, p} {
-		if err := b.register(t.Context(), names); err != nil {
+		if err := b.register(t.Context(), names, *newAbility(names)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +242,7 @@ func randomOp(rng *rand.Rand, names []string) op {
 		}}
 	case 2:
 		return op{fmt.Sprint("release ", owner, held), func(t *testing.T, b bench) string {
-			return say(b.release(t.Context(), owner, "x", held))
+			return say(b.release(t.Context(), owner, "x", held, make([]string, len(held))))
 		}}
 	case 3:
 		return op{fmt.Sprint("held ", name, " renew ", owner, held), func(t *testing.T, b bench) string {
@@ -254,7 +258,7 @@ func randomOp(rng *rand.Rand, names []string) op {
 		return op{"look " + owner, func(t *testing.T, b bench) string {
 			l, err := b.look(t.Context(), owner)
 			slices.Sort(l.free)
-			s := fmt.Sprint(l.members, l.free)
+			s := fmt.Sprint(said(l.peers), l.free)
 			slices.SortFunc(l.owners, func(x, y load) int { return strings.Compare(x.owner, y.owner) })
 			for _, o := range l.owners {
 				s += fmt.Sprint(" ", o.owner, o.leases)
@@ -267,11 +271,17 @@ func randomOp(rng *rand.Rand, names []string) op {
 			s := self(owner)
 			s.draining = draining
 			v, l, err := b.beat(t.Context(), s, held)
-			return say(fmt.Sprint(v, l.members), err)
+			return say(fmt.Sprint(v, said(l.peers)), err)
 		}}
 	default:
 		return op{fmt.Sprint("acquire ", owner, claims), func(t *testing.T, b bench) string {
 			return fmt.Sprint(mustAcquire(t, b, owner, claims...))
 		}}
 	}
+}
+
+// said are peers in an order of their own.
+func said(peers []peer) string {
+	slices.SortFunc(peers, func(x, y peer) int { return strings.Compare(x.owner, y.owner) })
+	return fmt.Sprint(peers)
 }

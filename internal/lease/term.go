@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rota/internal/fence"
@@ -24,6 +25,9 @@ type Reason string
 
 func (r Reason) Error() string { return string(r) }
 
+// Yield is the reason when a term is given up so that leadership spreads.
+const Yield Reason = "yield"
+
 // Drain is the reason when the replica gives up all that it leads.
 const Drain Reason = "drain"
 
@@ -37,17 +41,21 @@ type Term struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	asked  chan struct{}
-	ready  func() // counts the handover
+	yields chan struct{}
+	ready  func()      // counts the handover
+	tied   atomic.Bool // a run is under way
+	long   bool        // its work ends only when it is asked to
 
 	mu       sync.Mutex
 	deadline time.Duration // by sinceBoot
 	why      error         // why it was asked for, if it was
+	yielded  bool
 	ended    bool
 	onEnd    func(cause error)
 }
 
 func newTerm(token fence.Token, job string, deadline time.Duration) *Term {
-	t := &Term{Token: token, Job: job, asked: make(chan struct{}), deadline: deadline}
+	t := &Term{Token: token, Job: job, asked: make(chan struct{}), yields: make(chan struct{}), deadline: deadline}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	return t
 }
@@ -73,6 +81,13 @@ func (t *Term) End(cause error) {
 // renewed meanwhile.
 func (t *Term) Asked() <-chan struct{} { return t.asked }
 
+// Yielding is closed when the term should be given up once no work is under way: another member
+// leads less. What is under way is not to be hurried for it.
+func (t *Term) Yielding() <-chan struct{} { return t.yields }
+
+// Tie says whether work is under way that a move would have to wait for.
+func (t *Term) Tie(tied bool) { t.tied.Store(tied) }
+
 // Ready says that the term has raised its epoch and begins to work. It ends the handover that
 // rota_handover_seconds measures.
 func (t *Term) Ready() { t.ready() }
@@ -84,6 +99,18 @@ func (t *Term) ask(why error) {
 		t.why = why
 		close(t.asked)
 	}
+}
+
+// yield asks for the term, without haste. It is called once.
+func (t *Term) yield() {
+	if t.long {
+		t.ask(Yield)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.yielded = true
+	close(t.yields)
 }
 
 // over reports whether the term has ended.
@@ -122,6 +149,8 @@ func (t *Term) reason() string {
 		return t.why.Error()
 	}
 	switch cause := context.Cause(t.ctx); {
+	case t.yielded && errors.Is(cause, ErrReturned):
+		return Yield.Error()
 	case cause == nil, errors.Is(cause, ErrReturned):
 		return "released"
 	case errors.Is(cause, fence.ErrFenced):

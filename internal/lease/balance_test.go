@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// share is what each of the replicas leads.
+func share(replicas []*replica, leases []Lease) (each []int, led int) {
+	each = make([]int, len(replicas))
+	for i, r := range replicas {
+		for _, l := range leases {
+			if r.leads(l.Name) != nil {
+				each[i]++
+				led++
+			}
+		}
+	}
+	return each, led
+}
+
+func evenly(each []int) bool {
+	low, high := each[0], each[0]
+	for _, n := range each {
+		low, high = min(low, n), max(high, n)
+	}
+	return high-low <= 1
+}
+
+// P9: replicas that join one after another, one that crashes and one that comes back: within three
+// heartbeats of each change leadership is even, no more terms have moved than had to and one, and
+// fifty heartbeats later not one more.
+func TestLeadershipSpreadsAsReplicasComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var leases []Lease
+		for i := range 12 {
+			leases = append(leases, Lease{Name: fmt.Sprintf("job-%02d", i), Job: fmt.Sprintf("job-%02d", i)})
+		}
+		terms := func() (n int64) {
+			for _, l := range leases {
+				n += w.db.get(l.Name).epoch
+			}
+			return n
+		}
+		settles := func(what string, moves int64, replicas ...*replica) {
+			t.Helper()
+			before := terms()
+			pass(3 * testRenew)
+			each, led := share(replicas, leases)
+			if led != 12 || !evenly(each) {
+				t.Errorf("%s: after three heartbeats they lead %v", what, each)
+			}
+			moved := terms() - before
+			if moved > moves+1 {
+				t.Errorf("%s: %d terms have changed, where %d had to", what, moved, moves)
+			}
+			pass(50 * testRenew)
+			if more := terms() - before - moved; more != 0 {
+				t.Errorf("%s: %d terms more have changed in fifty quiet heartbeats", what, more)
+			}
+		}
+		r1 := w.start("r1/1", nil, leases...)
+		settles("one", 12, r1)
+		r2 := w.start("r2/2", nil, leases...)
+		settles("a second joins", 6, r1, r2)
+		r3 := w.start("r3/3", nil, leases...)
+		settles("a third joins", 4, r1, r2, r3)
+		r4 := w.start("r4/4", nil, leases...)
+		settles("a fourth joins", 3, r1, r2, r3, r4)
+		r4.stop()
+		settles("the fourth leaves", 3, r1, r2, r3)
+		r5 := w.start("r5/5", nil, leases...)
+		settles("it comes back", 3, r1, r2, r3, r5)
+		for _, r := range []*replica{r1, r2, r3, r5, r4} {
+			r.end()
+		}
+	})
+}
+
+// A lease that is given up on request stays away from who gave it up, and goes to who leads least.
+func TestLeaseThatIsGivenUpIsNotWonBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		leases := leasesNamed("a", "b", "c", "d", "e", "f", "g", "h", "i")
+		var all []*replica
+		for i := range 3 {
+			all = append(all, w.start(fmt.Sprintf("r%d/%d", i, i), nil, leases...))
+		}
+		pass(4 * testRenew)
+		for round := range 30 {
+			l := leases[round%len(leases)].Name
+			was := w.db.get(l)
+			for _, r := range all {
+				r.GiveUp(l, Reason("step down"))
+			}
+			pass(testRenew / 5)
+			now := w.db.get(l)
+			if now.owner == was.owner || now.epoch != was.epoch+1 || !now.expires.After(w.now()) {
+				t.Errorf("round %d: %s was %v, and is %v", round, l, was, now)
+			}
+		}
+		for _, r := range all {
+			r.end()
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A company is the other members as this replica sees them.
+type company struct {
+	peers  []peer              // of the last look, in order
+	loads  map[string]int      // leases of each owner, by the last look
+	known  map[string]*ability // by id; nil: not found
+	steady time.Duration       // since when looks have shown the same members, by sinceBoot
+}
+
+func newCompany(own *ability) company {
+	return company{known: map[string]*ability{own.id: own}}
+}
+
+// seen takes in a look that was sent then.
+func (c *company) seen(l look, sent time.Duration) {
+	peers := slices.SortedFunc(slices.Values(l.peers), func(a, b peer) int { return strings.Compare(a.owner, b.owner) })
+	if !slices.Equal(peers, c.peers) || c.steady == 0 {
+		c.peers, c.steady = peers, sent
+	}
+	c.loads = make(map[string]int, len(l.owners))
+	for _, o := range l.owners {
+		c.loads[o.owner] = o.leases
+	}
+}
+
+// strange are the ids of abilities that have not been asked for.
+func (c *company) strange() (ids []string) {
+	for _, p := range c.peers {
+		if _, known := c.known[p.ability]; !known && !slices.Contains(ids, p.ability) {
+			ids = append(ids, p.ability)
+		}
+	}
+	return ids
+}
+
+// learn asks what members can lead of whom that is not known. Until it is, they count as able to
+// lead nothing.
+func (e *election) learn() {
+	ids := e.company.strange()
+	if len(ids) == 0 || e.learning {
+		return
+	}
+	e.learning = true
+	e.call(func() func() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
+		defer cancel()
+		found, err := e.store.abilities(ctx, ids)
+		return func() {
+			e.learning = false
+			if err != nil {
+				return // the next look asks again
+			}
+			for _, a := range found {
+				e.company.known[a.id] = &a
+			}
+			e.lookSoon()
+		}
+	})
+}
+
+// standings are the members that count, and this replica among them unless it gives up everything.
+// A term that is about to move counts for the member that it moves to.
+func (e *election) standings() []standing {
+	moving := map[string]int{}
+	own := 0
+	for _, s := range e.seats {
+		switch {
+		case s.term == nil:
+		case s.to == "":
+			own++
+		default:
+			moving[s.to]++
+		}
+	}
+	var all []standing
+	if !e.draining {
+		all = append(all, standing{e.cfg.Owner, own, e.can})
+	}
+	for _, p := range e.company.peers {
+		all = append(all, standing{p.owner, e.company.loads[p.owner] + moving[p.owner], e.company.known[p.ability]})
+	}
+	return all
+}
+
+// mostMoves is how many terms may be moved in one heartbeat by a replica that leads so many.
+func mostMoves(led int) int { return max(8, led/10) }
+
+// balance gives up terms in favour of members that lead less, where the same members have been seen
+// for a whole heartbeat and nothing is free that one of them should take first.
+func (e *election) balance(l look, sent time.Duration) {
+	if e.draining || sent-e.company.steady < e.cfg.Renew*9/10 || e.joined == sent {
+		return
+	}
+	members := e.standings()
+	if len(assign(leasesOf(l.free), members)) > 0 {
+		return
+	}
+	var mine []possession
+	moving := 0
+	for _, s := range e.seats {
+		switch {
+		case !s.led():
+		case s.to != "":
+			moving++
+		default:
+			mine = append(mine, possession{Lease: s.lease, since: s.began, tied: s.term.tied.Load()})
+		}
+	}
+	for _, m := range moves(e.cfg.Owner, mine, members, mostMoves(len(mine))-moving, e.rand.IntN(2) == 0) {
+		s := e.seats[m.lease]
+		s.to = m.to
+		s.term.yield()
+	}
+}
+
+// successors says for whom each of the terms is given up: the member that it moves to, if that is
+// still there, or else those that lead the least of the others.
+func (e *election) successors(batch []release) []string {
+	var others []standing
+	for _, m := range e.standings() {
+		if m.owner != e.cfg.Owner {
+			others = append(others, m)
+		}
+	}
+	to := make([]string, len(batch))
+	var open []Lease
+	for i, r := range batch {
+		if r.seat != nil && slices.ContainsFunc(others, func(m standing) bool { return m.owner == r.seat.to }) {
+			to[i] = forMember(r.seat.to)
+		} else {
+			open = append(open, leasesOf([]string{r.name})...)
+		}
+	}
+	assigned := assign(open, others)
+	for i, r := range batch {
+		if owner := assigned[r.name]; to[i] == "" && owner != "" {
+			to[i] = forMember(owner)
+		}
+	}
+	return to
+}
+
+// memberMark begins the word of an announcement that says for whom the leases after it are. The
+// name of no lease begins so.
+const memberMark = ">"
+
+// forMember is the word for an owner: its UUID is enough.
+func forMember(owner string) string { return memberMark + owner[strings.LastIndexByte(owner, '/')+1:] }
+
+func memberOf(word string) (string, bool) {
+	return word, strings.HasPrefix(word, memberMark)
+}
+
+// leasesOf are leases by their names. A shard's name is its job's, a dot, and which one it is.
+func leasesOf(names []string) []Lease {
+	all := make([]Lease, len(names))
+	for i, n := range names {
+		job, _, _ := strings.Cut(n, ".")
+		all[i] = Lease{Name: n, Job: job}
+	}
+	return all
+}
