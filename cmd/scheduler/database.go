@@ -64,6 +64,7 @@ type pools struct {
 	engine *pgxpool.Pool // claims, records, and the raising of epochs
 	work   *pgxpool.Pool // what jobs read and write
 	page   *pgxpool.Pool // the page, the API and the probes
+	steer  *pgxpool.Pool // what operators ask for, whatever the others are busy with
 }
 
 func openPools(ctx context.Context, address, owner string) (*pools, error) {
@@ -78,7 +79,7 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 	for _, each := range []struct {
 		pool  **pgxpool.Pool
 		conns int32
-	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}} {
+	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}, {&p.steer, 1}} {
 		if *each.pool, err = openPool(ctx, address, lease.AppName(owner), each.conns); err != nil {
 			p.close()
 			return nil, err
@@ -88,7 +89,7 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 }
 
 func (p *pools) close() {
-	for _, pool := range []*pgxpool.Pool{p.page, p.work, p.engine, p.lease} {
+	for _, pool := range []*pgxpool.Pool{p.steer, p.page, p.work, p.engine, p.lease} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -181,7 +182,8 @@ const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || 
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
 		('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
-		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE')) AS needed (t, r)
+		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'),
+		('requests', 'SELECT'), ('requests', 'UPDATE'), ('pauses', 'SELECT'), ('audit', 'INSERT')) AS needed (t, r)
 	WHERE to_regclass(t) IS NULL OR NOT has_table_privilege(to_regclass(t), r) GROUP BY t ORDER BY t`
 
 // checkRights names every table that the user may not use as a replica must.

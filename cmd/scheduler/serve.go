@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"rota/internal/control"
 	"rota/internal/lease"
 	"rota/internal/registry"
 	"rota/internal/scheduler"
@@ -88,14 +89,15 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	watch := control.NewWatch(db.steer, owner, log)
 	elector, err := lease.New(db.lease, lease.Config{
-		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Log: log, Metrics: metrics,
+		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Steer: watch.Wake, Log: log, Metrics: metrics,
 	})
 	if err != nil {
 		return err
 	}
 	work, err := scheduler.New(scheduler.Config{
-		Engine: db.engine, Work: db.work, Jobs: enabled, Elector: elector, Owner: owner, Log: log, Metrics: metrics,
+		Engine: db.engine, Work: db.work, Jobs: enabled, Elector: elector, Requests: watch, Owner: owner, Log: log, Metrics: metrics,
 		Drain: cfg.Drain, Grace: cfg.Grace,
 	})
 	if err != nil {
@@ -110,10 +112,23 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	}), log)
 	defer site.stop()
 	context.AfterFunc(ctx, probes.drain)
+	defer background(ctx, func(ctx context.Context) { watch.Run(ctx, work.Steer) })()
 	log.Info(msgServing, "address", listener.Addr().String(), "owner", owner)
 
 	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
 	return r.run(ctx, enabled)
+}
+
+// background runs f beside everything else until the function that it returns is called, which waits
+// for f. The end of ctx is none for f: while a replica drains, operators may still cancel its runs.
+func background(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // stoppedBefore is no error where the start was called off.

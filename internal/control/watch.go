@@ -17,7 +17,7 @@ const (
 	// callTimeout bounds one statement. What executes later than that is harmless.
 	callTimeout = 4 * time.Second
 	// lastCall bounds what is written once the watch has been told to end.
-	lastCall = 2 * time.Second
+	lastCall = time.Second
 )
 
 // A Watch is a replica's eye on what operators want: it reads what they ask for, and writes down

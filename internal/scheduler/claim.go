@@ -16,7 +16,9 @@ import (
 //
 // Whether a job is paused is asked here, so that a pause holds from the moment it is committed. A
 // tick that was written off as missed is claimed as its attempt 2: that comes to pass only where the
-// database's clock went forward and back, for else no tick comes after one that lies behind it.
+// database's clock went forward and back, for else no tick comes after one that lies behind it. It is
+// asked in a form that has the unique index alone to go by: as EXISTS, with =, it was a walk through
+// all that was ever missed or skipped, for each claim.
 const claimSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::integer[], $8::bigint[], $9::timestamptz[])
@@ -33,8 +35,9 @@ stopped AS MATERIALIZED (
      WHERE until IS NULL OR until > clock_timestamp()),
 judged AS MATERIALIZED (
     SELECT a.lease, a.epoch, a.job, a.kind, a.tick, a.attempt > 0 AS runs, nullif(a.request, 0) AS request, a.until, r.last_tick, t.now,
-           a.attempt + (a.kind = 'scheduled' AND EXISTS (
-               SELECT FROM runs m WHERE m.lease = a.lease AND m.tick = a.tick AND m.attempt = 1 AND m.outcome = 'missed'))::integer AS attempt,
+           a.attempt + coalesce((
+               SELECT 1 FROM runs m WHERE m.lease = a.lease AND m.tick = a.tick AND m.attempt = 1
+                  AND m.outcome IS NOT DISTINCT FROM 'missed' AND a.kind = 'scheduled'), 0) AS attempt,
            CASE WHEN a.request = 0 AND a.kind <> 'rebase' THEN coalesce(
                (SELECT why FROM stopped s WHERE s.job = a.job), (SELECT why FROM stopped s WHERE s.job = '*')) END AS paused,
            CASE WHEN h.job_name IS NULL AND l.job_name IS NOT NULL THEN 'locked'

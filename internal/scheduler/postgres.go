@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/fence"
@@ -34,17 +35,40 @@ held AS MATERIALIZED (
      ORDER BY l.job_name
        FOR KEY SHARE OF l SKIP LOCKED)`
 
-// each runs a query, and calls f for each row once it is scanned.
+// settingsSQL is what each transaction sets for itself. The planner takes a statement for thousands of
+// leases for one that is worth compiling: that took 650 ms of the 740 ms that a claim of 2000 needed.
+const settingsSQL = `SELECT set_config('jit', 'off', true)`
+
+// each runs a query in a transaction of its own, in one round trip, and calls f for each row once it
+// is scanned.
 func (p *postgres) each(ctx context.Context, sql string, args, scan []any, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	rows, err := p.db.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	conn, err := p.db.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = pgx.ForEachRow(rows, scan, func() error {
-		f()
-		return nil
-	})
+	defer conn.Release()
+	types := conn.Conn().TypeMap()
+	var query pgx.ExtendedQueryBuilder
+	if err := query.Build(types, nil, args); err != nil {
+		return err
+	}
+	var batch pgconn.Batch
+	batch.ExecParams(settingsSQL, nil, nil, nil, nil)
+	batch.ExecParams(sql, query.ParamValues, nil, query.ParamFormats, query.ResultFormats)
+	results := conn.Conn().PgConn().ExecBatch(ctx, &batch)
+	if results.NextResult() {
+		_, err = results.ResultReader().Close()
+	}
+	if err == nil && results.NextResult() {
+		_, err = pgx.ForEachRow(pgx.RowsFromResultReader(types, results.ResultReader()), scan, func() error {
+			f()
+			return nil
+		})
+	}
+	if end := results.Close(); err == nil { // only now it is committed
+		err = end
+	}
 	return err
 }

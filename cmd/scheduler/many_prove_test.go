@@ -1,0 +1,161 @@
+//go:build prove
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"rota/internal/pgtest"
+	"rota/internal/registry"
+)
+
+const (
+	many       = 10_000
+	manyPeriod = 5 * time.Second
+)
+
+func init() {
+	calls := roll{ticks: map[time.Time][]time.Duration{}}
+	for i := range many {
+		testJobs["many"] = append(testJobs["many"], registry.Job{
+			Name: fmt.Sprintf("many_%05d", i), Schedule: registry.Every(manyPeriod), Run: calls.answer,
+		})
+	}
+}
+
+// A roll notes, inside the replica, when each of the many jobs was called, and tells of each tick for
+// which all of them were.
+type roll struct {
+	mu    sync.Mutex
+	ticks map[time.Time][]time.Duration
+}
+
+func (r *roll) answer(_ context.Context, run *registry.Run) error {
+	delay := time.Since(run.Tick)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delays := append(r.ticks[run.Tick], delay)
+	r.ticks[run.Tick] = delays
+	if len(delays) == many {
+		delete(r.ticks, run.Tick)
+		go tell(run.Tick, delays)
+	}
+	return nil
+}
+
+// A burst is what a replica says of one tick of all its jobs.
+type burst struct {
+	tick               int64 // in Unix time
+	p50, p99, longest  int64 // from the tick to the call, in milliseconds
+	goroutines, memory int64 // some time after it; in bytes
+}
+
+const burstFormat = "all called for %d: p50 %d p99 %d max %d ms, %d goroutines %d bytes"
+
+// tell tells of a tick once its records are written.
+func tell(tick time.Time, delays []time.Duration) {
+	time.Sleep(manyPeriod / 2)
+	p50, p99, longest := quantiles(delays)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	fmt.Fprintf(os.Stderr, burstFormat+"\n", tick.Unix(), p50.Milliseconds(), p99.Milliseconds(), longest.Milliseconds(),
+		runtime.NumGoroutine(), m.HeapAlloc)
+}
+
+// bursts are those after a tick, up to another.
+func (p *proc) bursts(after, last time.Time) (all []burst) {
+	for _, e := range p.heard() {
+		var b burst
+		if !strings.HasPrefix(e.Msg, "all called for ") {
+			continue
+		}
+		if _, err := fmt.Sscanf(e.Msg, burstFormat, &b.tick, &b.p50, &b.p99, &b.longest, &b.goroutines, &b.memory); err != nil {
+			p.t.Fatalf("%q: %v", e.Msg, err)
+		}
+		if b.tick > after.Unix() && b.tick <= last.Unix() {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// P7, P8: ten thousand jobs that are due at the same instant start together, for two minutes, and
+// leave nothing behind.
+func TestProveTenThousandJobsDueAtOnceStartInTimeForTwoMinutes(t *testing.T) {
+	const ticks = int(2 * time.Minute / manyPeriod)
+	url := pgtest.URL(t)
+	db := lookAt(t, url)
+	began := time.Now()
+	replica := launch(t, url, "many", append(withoutOurs(t), "--lease", "15s", "--renew", "5s")...).serving()
+	eventually(t, time.Minute, "all are led", func() bool {
+		return db.number(`SELECT count(*) FROM progress`) == many
+	})
+	t.Logf("all were led %v after the start", time.Since(began).Round(time.Millisecond))
+	warm := db.now().Truncate(manyPeriod).Add(manyPeriod) // the first tick finds no plan and no memory
+	first, last := warm.Add(manyPeriod), warm.Add(time.Duration(ticks)*manyPeriod)
+	time.Sleep(time.Until(last.Add(manyPeriod / 2))) // to look all the time would be a load of its own
+	eventually(t, time.Minute, "all are past the last tick", func() bool {
+		return db.number(`SELECT count(*) FROM progress WHERE last_tick >= $1`, last) == many
+	})
+	var all []burst
+	eventually(t, 2*manyPeriod, "the replica has told of the last tick", func() bool {
+		all = replica.bursts(warm, last)
+		return len(all) > 0 && all[len(all)-1].tick == last.Unix()
+	})
+	if len(all) != ticks {
+		t.Errorf("of %d ticks %d were for all jobs", ticks, len(all))
+	}
+	var p99, longest int64
+	for _, b := range all {
+		p99, longest = max(p99, b.p99), max(longest, b.longest)
+		t.Logf("%v: p50 %d ms p99 %d ms max %d ms; %d goroutines, %.1f MiB",
+			time.Unix(b.tick, 0).UTC().Format(time.TimeOnly), b.p50, b.p99, b.longest, b.goroutines, float64(b.memory)/(1<<20))
+	}
+	t.Logf("of %d ticks of %d jobs the worst: p99 %d ms, max %d ms", ticks, many, p99, longest)
+	if p99 > 5000 || longest > 5000 {
+		t.Errorf("a tick came %d ms late, p99 %d ms", longest, p99)
+	}
+	goroutines, memory := grown(all)
+	t.Logf("from the first third to the last goroutines grew by %.1f %%, memory by %.1f %%", 100*goroutines, 100*memory)
+	if goroutines > .05 || memory > .2 {
+		t.Errorf("goroutines grew by %.0f %%, memory by %.0f %%", 100*goroutines, 100*memory)
+	}
+
+	wrong := db.number(`SELECT count(*) FROM (SELECT FROM runs WHERE tick BETWEEN $1 AND $2
+		GROUP BY tick HAVING count(*) FILTER (WHERE outcome = 'success' AND attempt = 1) <> $3 OR count(*) <> $3) AS w`, first, last, many)
+	runs := db.number(`SELECT count(*) FROM runs WHERE tick BETWEEN $1 AND $2 AND outcome = 'success'`, first, last)
+	if wrong > 0 || runs != many*ticks {
+		t.Errorf("%d of %d runs succeeded; %d ticks have others than %d runs that did", runs, many*ticks, wrong, many)
+	}
+	replica.send(syscall.SIGTERM)
+	if code := replica.code(30 * time.Second); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if open := db.number(`SELECT count(*) FROM runs WHERE ended_at IS NULL`); open > 0 {
+		t.Errorf("%d runs are left open", open)
+	}
+}
+
+// grown is by how much of itself the mean of the last third is above that of the first.
+func grown(all []burst) (goroutines, memory float64) {
+	third := len(all) / 3
+	mean := func(some []burst, of func(burst) int64) (sum float64) {
+		for _, b := range some {
+			sum += float64(of(b))
+		}
+		return sum / float64(len(some))
+	}
+	growth := func(of func(burst) int64) float64 {
+		return mean(all[len(all)-third:], of)/mean(all[:third], of) - 1
+	}
+	return growth(func(b burst) int64 { return b.goroutines }), growth(func(b burst) int64 { return b.memory })
+}
