@@ -42,7 +42,9 @@ func (l *lead) run(r run) time.Duration {
 	l.steering.began(l, r.id, d.stop)
 	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
 	began, before := time.Now(), l.writer.Refused()
+	l.term.Tie(true)
 	res := d.do(l.term.Context())
+	l.term.Tie(false)
 	res.refused = l.writer.Refused() - before
 	if abandoned {
 		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()

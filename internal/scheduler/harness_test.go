@@ -24,11 +24,13 @@ type fakeTerm struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	asked chan struct{}
+	yield chan struct{}
+	tied  atomic.Bool
 	ready func()
 }
 
 func newFakeTerm() *fakeTerm {
-	t := &fakeTerm{asked: make(chan struct{}), ready: func() {}}
+	t := &fakeTerm{asked: make(chan struct{}), yield: make(chan struct{}), ready: func() {}}
 	t.ctx, t.end = context.WithCancelCause(context.Background())
 	return t
 }
@@ -36,8 +38,12 @@ func newFakeTerm() *fakeTerm {
 func (t *fakeTerm) Context() context.Context { return t.ctx }
 func (t *fakeTerm) End(cause error)          { t.end(cause) }
 func (t *fakeTerm) Asked() <-chan struct{}   { return t.asked }
-func (t *fakeTerm) Ready()                   { t.ready() }
-func (t *fakeTerm) cause() error             { return context.Cause(t.ctx) }
+func (t *fakeTerm) Yielding() <-chan struct{} {
+	return t.yield
+}
+func (t *fakeTerm) Tie(tied bool) { t.tied.Store(tied) }
+func (t *fakeTerm) Ready()        { t.ready() }
+func (t *fakeTerm) cause() error  { return context.Cause(t.ctx) }
 
 // bubble is when every synctest bubble begins.
 var bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -16,6 +16,8 @@ type term interface {
 	Context() context.Context
 	End(cause error)
 	Asked() <-chan struct{}
+	Yielding() <-chan struct{}
+	Tie(tied bool)
 	Ready()
 }
 
@@ -213,11 +215,18 @@ func (l *lead) serve() {
 	var restart <-chan time.Time
 	var backoff time.Duration
 	for {
+		yields := l.term.Yielding()
+		if l.ticker.retrying(l.entry) {
+			yields = nil // retries end with the term, and a move is no reason to end them
+		}
 		select {
 		case <-over:
 			l.ticker.drop(l.entry)
 			return
 		case <-l.term.Asked():
+			l.finish()
+			return
+		case <-yields:
 			l.finish()
 			return
 		case r := <-l.entry.fired:

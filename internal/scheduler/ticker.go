@@ -68,6 +68,13 @@ func (k *ticker) done(e *entry, retry *attempt, after time.Duration) {
 	})
 }
 
+// retrying reports whether what has failed is to be tried again.
+func (k *ticker) retrying(e *entry) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return e.retry != nil
+}
+
 // withdraw has nothing further claimed. A claim that is under way may come through yet: the channel
 // is closed once that is known, and then fired may hold a run.
 func (k *ticker) withdraw(e *entry) (landed <-chan struct{}) {
