@@ -35,6 +35,9 @@ type Config struct {
 	Log         string        // text or json
 	Name        string        // of the host or pod, the first part of the owner id
 	JobsFile    string        // changes jobs; empty: none does
+	Jobs        []string      // names or patterns of the jobs that are competed for; none: all
+	Exclude     []string      // of those that are not
+	NoWork      bool          // no job is competed for; the page is served all the same
 	Environment string        // shown on the page, so that nobody takes one installation for another
 }
 
@@ -71,6 +74,9 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Log, "log", cfg.Log, "form of the log on stderr: text or json")
 	flags.StringVar(&cfg.Name, "name", cfg.Name, "name of the host or pod, the first part of the owner id")
 	jobsFileFlag(flags, &cfg.JobsFile)
+	flags.StringSliceVar(&cfg.Jobs, "jobs", nil, "`names` or patterns of the only jobs that this replica leads, as in sync-*,reconciliation")
+	flags.StringSliceVar(&cfg.Exclude, "exclude", nil, "`names` or patterns of jobs that this replica does not lead")
+	flags.BoolVar(&cfg.NoWork, "no-work", false, "lead nothing, and serve the page, the API and the metrics alone")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 }
 

@@ -56,6 +56,10 @@ const msgServing = "serving"
 func validate(cfg Config, env []string) ([]registry.Job, error) {
 	jobs, jobsErr := loadJobs(cfg.JobsFile)
 	err := errors.Join(cfg.Validate(), requireDatabase(cfg, env), jobsErr)
+	if jobsErr == nil {
+		_, wrong := cfg.chosen(registry.Enabled(jobs))
+		err = errors.Join(err, wrong)
+	}
 	return jobs, coded(exitUsage, err)
 }
 
@@ -112,11 +116,15 @@ func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Write
 	}), log)
 	defer site.stop()
 	context.AfterFunc(ctx, probes.drain)
+	leads, err := cfg.chosen(enabled)
+	if err != nil {
+		return err
+	}
 	defer background(ctx, func(ctx context.Context) { watch.Run(ctx, work.Steer) })()
 	log.Info(msgServing, "address", listener.Addr().String(), "owner", owner)
 
 	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
-	return r.run(ctx, enabled)
+	return r.run(ctx, leads)
 }
 
 // background runs f beside everything else until the function that it returns is called, which waits
