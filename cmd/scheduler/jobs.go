@@ -15,8 +15,10 @@ import (
 // mostTicks bounds what jobs next prints.
 const mostTicks = 1000
 
-func jobsCommand() *cobra.Command {
-	return group("jobs", "What is compiled in, and when it is due", jobsListCommand(), jobsNextCommand())
+func jobsCommand(env []string) *cobra.Command {
+	cmd := group("jobs", "What is compiled in, when it is due, and orders about it", jobsListCommand(), jobsNextCommand())
+	cmd.AddCommand(steerJobsCommands(env)...)
+	return cmd
 }
 
 func jobsListCommand() *cobra.Command {

@@ -16,7 +16,8 @@ import (
 
 func leasesCommand(env []string) *cobra.Command {
 	cfg := Defaults()
-	cmd := group("leases", "Who leads what", leasesListCommand(env, &cfg))
+	cmd := group("leases", "Who leads what", leasesListCommand(env, &cfg),
+		leasesStepDownCommand(env, &cfg), leasesRevokeCommand(env, &cfg))
 	databaseFlag(cmd.PersistentFlags(), &cfg)
 	return cmd
 }

@@ -25,6 +25,7 @@ const (
 	exitSchema = 3 // the database's schema is not one that this binary can work with
 	exitLeft   = 4 // shut down with a lease left to expire, since a job did not return
 	exitStory  = 5 // dev --story: a step did not come out as promised
+	exitRun    = 6 // jobs run --wait: the run did not succeed
 )
 
 const exitCodes = `Exit codes:
@@ -34,6 +35,7 @@ const exitCodes = `Exit codes:
   3  the schema of the database is not one that this binary can work with
   4  shut down, but a lease was left to expire because a job did not return
   5  dev --story: a step did not come out as promised
+  6  jobs run --wait: the run was made, and did not succeed
   128 + the signal's number, when a second signal cut the shutdown short`
 
 func main() {
@@ -106,7 +108,7 @@ former leader does when it wakes up late is refused by the database.`,
 		return coded(exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(),
-		jobsCommand(), leasesCommand(env), newCommand(), healthCommand(), versionCommand())
+		jobsCommand(env), runsCommand(env), leasesCommand(env), replicasCommand(env), newCommand(), healthCommand(), versionCommand())
 	root.SetOut(stdout) // which completion keeps when it is made
 	// Cobra would make it later, and show its help to those who name no shell, or one that it lacks.
 	root.InitDefaultCompletionCmd()

@@ -17,8 +17,9 @@ import (
 	"rota/internal/registry"
 )
 
-// P8, and one million rows of history: pruning nine tenths of them never blocks a claim for more than
-// 50 ms (asserted with a margin of five), whether the planner has statistics or not.
+// P8, and one million rows of history: pruning nineteen of twenty of them never has a claim wait for
+// a lock for 50 ms, which the server sees to, whether the planner has statistics or not. Nor does it
+// make claims slow: 99 of 100 within 50 ms (asserted with a margin of five).
 func TestProvePruningAMillionRunsHoldsUpNoClaim(t *testing.T) {
 	for _, analyze := range []bool{false, true} {
 		t.Run(fmt.Sprintf("analyzed %t", analyze), func(t *testing.T) { pruneAMillion(t, analyze) })
@@ -27,7 +28,14 @@ func TestProvePruningAMillionRunsHoldsUpNoClaim(t *testing.T) {
 
 func pruneAMillion(t *testing.T, analyze bool) {
 	db := pgtest.New(t)
-	s := &postgres{db, "me"}
+	cfg := db.Config()
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "50ms"
+	claiming, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claiming.Close()
+	s := &postgres{claiming, "me"}
 	mustExec(t, db, `ALTER TABLE runs SET (autovacuum_enabled = false)`)
 	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, started_at, ended_at, outcome, log)
 		SELECT 'job-' || i % 100, 'job-' || i % 100, at, 1, 'me', at, at, CASE WHEN i % 10 = 0 THEN 'failed' ELSE 'success' END, repeat('log ', 20)
@@ -45,25 +53,26 @@ func pruneAMillion(t *testing.T, analyze bool) {
 	long(t, db)
 	at := tick
 
-	alone := claimWhile(t, s, tokens, &at, lapse(5*time.Second))
+	alone := claimWhile(t, db, s, tokens, &at, lapse(5*time.Second))
 	pruned := make(chan struct{})
 	var took time.Duration
 	go func() {
 		defer close(pruned)
 		began := time.Now()
 		// By age down to some 970 of each job, then by number.
-		job := History(separate(t, db), Keep{Age: 51 * time.Hour, Runs: 500})
+		job := History(db, Keep{Age: 51 * time.Hour, Runs: 500})
 		if err := job.Run(t.Context(), &registry.Run{Log: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Error(err)
 		}
 		took = time.Since(began)
 	}()
-	beside := claimWhile(t, s, tokens, &at, pruned)
+	beside := claimWhile(t, db, s, tokens, &at, pruned)
 
-	t.Logf("%d claims of 100 ticks alone: median %v, slowest %v", len(alone), alone[len(alone)/2], alone[len(alone)-1])
-	t.Logf("%d beside pruning, which took %v: median %v, slowest %v", len(beside), took, beside[len(beside)/2], beside[len(beside)-1])
-	if slowest := beside[len(beside)-1] - alone[len(alone)/2]; slowest > 250*time.Millisecond {
-		t.Errorf("a claim was held up for %v, wanted 50 ms", slowest)
+	for what, d := range map[string][]time.Duration{"alone": alone, fmt.Sprintf("beside pruning, which took %v", took): beside} {
+		t.Logf("%d claims of 100 ticks %s: median %v, 99 of 100 within %v, slowest %v", len(d), what, d[len(d)/2], d[len(d)*99/100], d[len(d)-1])
+	}
+	if d := beside[len(beside)*99/100]; d > 250*time.Millisecond {
+		t.Errorf("99 of 100 claims took up to %v, wanted 50 ms", d)
 	}
 	const ended = `SELECT count(*)::text FROM runs WHERE log IS NOT NULL`
 	if n, err := strconv.Atoi(lines(t, db, ended)[0]); err != nil || n < 100 || n > 50_000 {
@@ -80,20 +89,9 @@ func lapse(d time.Duration) <-chan struct{} {
 	return done
 }
 
-// separate is a pool of its own, as the jobs' is.
-func separate(t *testing.T, db *pgxpool.Pool) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.NewWithConfig(t.Context(), db.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 // claimWhile claims a tick of every lease, one second after another, until it is told to stop, and
 // returns how long each claim took, sorted.
-func claimWhile(t *testing.T, s *postgres, tokens []fence.Token, at *time.Time, stop <-chan struct{}) []time.Duration {
+func claimWhile(t *testing.T, db *pgxpool.Pool, s *postgres, tokens []fence.Token, at *time.Time, stop <-chan struct{}) []time.Duration {
 	t.Helper()
 	var took []time.Duration
 	for {
@@ -102,7 +100,7 @@ func claimWhile(t *testing.T, s *postgres, tokens []fence.Token, at *time.Time, 
 			asked[i] = ask(token, *at)
 		}
 		*at = at.Add(time.Second)
-		mustExec(t, s.db, `UPDATE runs SET ended_at = clock_timestamp(), outcome = 'success' WHERE ended_at IS NULL`)
+		mustExec(t, db, `UPDATE runs SET ended_at = clock_timestamp(), outcome = 'success' WHERE ended_at IS NULL`)
 		began := time.Now()
 		found := claims(t, s, asked...)
 		took = append(took, time.Since(began))
