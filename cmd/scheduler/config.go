@@ -37,6 +37,7 @@ type Config struct {
 	JobsFile    string        // changes jobs; empty: none does
 	Jobs        []string      // names or patterns of the jobs that are competed for; none: all
 	Exclude     []string      // of those that are not
+	Witness     string        // on or off: whether a parent process releases what this one leads if it dies
 	NoWork      bool          // no job is competed for; the page is served all the same
 	Environment string        // shown on the page, so that nobody takes one installation for another
 }
@@ -52,7 +53,7 @@ func Defaults() Config {
 		Listen: "127.0.0.1:8080",
 		Lease:  15 * time.Second, Renew: 5 * time.Second,
 		Drain: 25 * time.Second, Grace: 3 * time.Second,
-		Migrate: migrateAuto, Log: "text", Name: host,
+		Migrate: migrateAuto, Log: "text", Name: host, Witness: "on",
 	}
 }
 
@@ -76,6 +77,7 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	jobsFileFlag(flags, &cfg.JobsFile)
 	flags.StringSliceVar(&cfg.Jobs, "jobs", nil, "`names` or patterns of the only jobs that this replica leads, as in sync-*,reconciliation")
 	flags.StringSliceVar(&cfg.Exclude, "exclude", nil, "`names` or patterns of jobs that this replica does not lead")
+	flags.StringVar(&cfg.Witness, "witness", cfg.Witness, "on: a small parent process releases the leases at once should this one be killed; off: they run out")
 	flags.BoolVar(&cfg.NoWork, "no-work", false, "lead nothing, and serve the page, the API and the metrics alone")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 }
@@ -139,6 +141,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]string{migrateAuto, migrateCheck, migrateOff}, c.Migrate) {
 		refuse("migrate %q: it must be auto, check or off", c.Migrate)
+	}
+	if c.Witness != "on" && c.Witness != "off" {
+		refuse("witness %q: it must be on or off", c.Witness)
 	}
 	if c.Log != "text" && c.Log != "json" {
 		refuse("log %q: it must be text or json", c.Log)

@@ -12,7 +12,7 @@ import (
 func runHere(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, talk bytes.Buffer
-	code = run(t.Context(), args, env, strings.NewReader(""), &out, &talk)
+	code = run(t.Context(), args, append([]string{"ROTA_WITNESS=off"}, env...), strings.NewReader(""), &out, &talk)
 	return out.String(), talk.String(), code
 }
 

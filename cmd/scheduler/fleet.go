@@ -95,7 +95,7 @@ func (f *fleet) launch(name string) (*child, error) {
 		return nil, fmt.Errorf("start %s: dev is ending", name)
 	}
 	c, err := startChild(name, f.exe, []string{
-		"serve", "--name", name, "--listen", "127.0.0.1:0", "--log", "json", "--environment", "dev",
+		"serve", "--witness", "off", "--name", name, "--listen", "127.0.0.1:0", "--log", "json", "--environment", "dev",
 		"--lease", devLease.String(), "--renew", devRenew.String(),
 		"--drain", devDrain.String(), "--grace", devGrace.String(),
 	}, f.env, f.heard)

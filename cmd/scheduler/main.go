@@ -75,6 +75,10 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	if err == nil {
 		return exitOK
 	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
 	for _, line := range lines(err) {
 		fmt.Fprintf(stderr, "scheduler: %s\n", line)
 	}

@@ -119,7 +119,7 @@ func launchDeafTo(t *testing.T, msg, url, jobs string, args ...string) *child {
 		t.Fatal(err)
 	}
 	args = append([]string{
-		"serve", "--name", "deaf", "--listen", "127.0.0.1:0", "--log", "json", "--lease", testLease.String(), "--renew", testRenew.String(),
+		"serve", "--witness", "off", "--name", "deaf", "--listen", "127.0.0.1:0", "--log", "json", "--lease", testLease.String(), "--renew", testRenew.String(),
 	}, args...)
 	env := childEnvironment(os.Environ(), "DATABASE_URL="+url, testJobsEnv+"="+jobs)
 	p := &proc{t: t}

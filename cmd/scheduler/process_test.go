@@ -62,7 +62,7 @@ func launchBinary(t *testing.T, exe string, env []string, args ...string) *proc 
 	procs.Unlock()
 	p := &proc{t: t}
 	args = append([]string{
-		"serve", "--name", name, "--listen", "127.0.0.1:0", "--log", "json",
+		"serve", "--witness", "off", "--name", name, "--listen", "127.0.0.1:0", "--log", "json",
 		"--lease", testLease.String(), "--renew", testRenew.String(),
 	}, args...)
 	c, err := startChild(name, exe, args, childEnvironment(os.Environ(), env...), p.hear)

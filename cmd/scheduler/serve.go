@@ -42,7 +42,15 @@ Every flag can be given as an environment variable too: --lease as ROTA_LEASE, a
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, jobs, cmd.ErrOrStderr())
+			owner, watched := lookup(env, ownerEnv)
+			switch {
+			case watched:
+			case cfg.Witness == "on":
+				return watchOver(cmd.Context(), cfg, env, cmd.ErrOrStderr())
+			default:
+				owner = lease.NewOwner(cfg.Name)
+			}
+			return serve(cmd.Context(), cfg, owner, jobs, cmd.ErrOrStderr())
 		},
 	}
 	serveFlags(cmd.Flags(), &cfg)
@@ -64,8 +72,7 @@ func validate(cfg Config, env []string) ([]registry.Job, error) {
 }
 
 // serve wires a replica, in the order in which the data flows, and runs it until ctx ends.
-func serve(ctx context.Context, cfg Config, jobs []registry.Job, stderr io.Writer) error {
-	owner := lease.NewOwner(cfg.Name)
+func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, stderr io.Writer) error {
 	log := cfg.logger(stderr)
 	enabled := registry.Enabled(jobs)
 	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(enabled),
