@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"rota/internal/lease"
+	"rota/internal/scheduler"
 )
 
 // Config is everything that can be set. Each field has a flag, and the environment variable
@@ -35,6 +36,8 @@ type Config struct {
 	Log         string        // text or json
 	Name        string        // of the host or pod, the first part of the owner id
 	JobsFile    string        // changes jobs; empty: none does
+	KeepHistory time.Duration // how old runs get before they are pruned
+	KeepRuns    int           // how many runs of each job are kept
 	Environment string        // shown on the page, so that nobody takes one installation for another
 }
 
@@ -50,6 +53,7 @@ func Defaults() Config {
 		Lease:  15 * time.Second, Renew: 5 * time.Second,
 		Drain: 25 * time.Second, Grace: 3 * time.Second,
 		Migrate: migrateAuto, Log: "text", Name: host,
+		KeepHistory: scheduler.DefaultAge, KeepRuns: scheduler.DefaultRuns,
 	}
 }
 
@@ -71,6 +75,8 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Log, "log", cfg.Log, "form of the log on stderr: text or json")
 	flags.StringVar(&cfg.Name, "name", cfg.Name, "name of the host or pod, the first part of the owner id")
 	jobsFileFlag(flags, &cfg.JobsFile)
+	flags.DurationVar(&cfg.KeepHistory, "keep-history", cfg.KeepHistory, "how old runs and settled requests get before they are pruned")
+	flags.IntVar(&cfg.KeepRuns, "keep-runs", cfg.KeepRuns, "how many runs of each job are kept, the newest")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 }
 
@@ -142,6 +148,12 @@ func (c Config) Validate() error {
 		refuse("name is empty: give the host's or pod's")
 	case utf8.RuneCountInString(c.Name) > longestHost || strings.ContainsFunc(c.Name, odd):
 		refuse("name %.40q: it must be at most %d printable characters, none of them /, since owner ids begin with it", c.Name, longestHost)
+	}
+	if c.KeepHistory < time.Hour {
+		refuse("keep-history %v: it must be at least 1h (720h is usual)", c.KeepHistory)
+	}
+	if c.KeepRuns < 1 {
+		refuse("keep-runs %d: it must be at least 1 (10000 is usual)", c.KeepRuns)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		refuse("listen %q: it must be host:port, as in 127.0.0.1:8080", c.Listen)
