@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"rota/internal/lease"
+	"rota/internal/scheduler"
 )
 
 // Config is everything that can be set. Each field has a flag, and the environment variable
@@ -39,6 +40,8 @@ type Config struct {
 	Exclude     []string      // of those that are not
 	Witness     string        // on or off: whether a parent process releases what this one leads if it dies
 	NoWork      bool          // no job is competed for; the page is served all the same
+	KeepHistory time.Duration // how old runs get before they are pruned
+	KeepRuns    int           // how many runs of each job are kept
 	Environment string        // shown on the page, so that nobody takes one installation for another
 }
 
@@ -54,6 +57,7 @@ func Defaults() Config {
 		Lease:  15 * time.Second, Renew: 5 * time.Second,
 		Drain: 25 * time.Second, Grace: 3 * time.Second,
 		Migrate: migrateAuto, Log: "text", Name: host, Witness: "on",
+		KeepHistory: scheduler.DefaultAge, KeepRuns: scheduler.DefaultRuns,
 	}
 }
 
@@ -79,6 +83,8 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringSliceVar(&cfg.Exclude, "exclude", nil, "`names` or patterns of jobs that this replica does not lead")
 	flags.StringVar(&cfg.Witness, "witness", cfg.Witness, "on: a small parent process releases the leases at once should this one be killed; off: they run out")
 	flags.BoolVar(&cfg.NoWork, "no-work", false, "lead nothing, and serve the page, the API and the metrics alone")
+	flags.DurationVar(&cfg.KeepHistory, "keep-history", cfg.KeepHistory, "how old runs and settled requests get before they are pruned")
+	flags.IntVar(&cfg.KeepRuns, "keep-runs", cfg.KeepRuns, "how many runs of each job are kept, the newest")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 }
 
@@ -153,6 +159,12 @@ func (c Config) Validate() error {
 		refuse("name is empty: give the host's or pod's")
 	case utf8.RuneCountInString(c.Name) > longestHost || strings.ContainsFunc(c.Name, odd):
 		refuse("name %.40q: it must be at most %d printable characters, none of them /, since owner ids begin with it", c.Name, longestHost)
+	}
+	if c.KeepHistory < time.Hour {
+		refuse("keep-history %v: it must be at least 1h (720h is usual)", c.KeepHistory)
+	}
+	if c.KeepRuns < 1 {
+		refuse("keep-runs %d: it must be at least 1 (10000 is usual)", c.KeepRuns)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		refuse("listen %q: it must be host:port, as in 127.0.0.1:8080", c.Listen)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,7 @@ func TestReadmeTellsTheDefaults(t *testing.T) {
 	for variable, value := range map[string]string{
 		"ROTA_LISTEN": d.Listen, "ROTA_LEASE": d.Lease.String(), "ROTA_RENEW": d.Renew.String(),
 		"ROTA_DRAIN": d.Drain.String(), "ROTA_GRACE": d.Grace.String(), "ROTA_MIGRATE": d.Migrate, "ROTA_LOG": d.Log,
+		"ROTA_KEEP_HISTORY": strings.TrimSuffix(d.KeepHistory.String(), "0m0s"), "ROTA_KEEP_RUNS": strconv.Itoa(d.KeepRuns),
 	} {
 		if row := "| `" + variable + "` | `" + value + "` |"; !strings.Contains(string(readme), row) {
 			t.Errorf("README.md lacks %s", row)

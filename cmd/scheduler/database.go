@@ -182,7 +182,7 @@ const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || 
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
 		('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
-		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'),
+		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'), ('runs', 'DELETE'), ('terms', 'DELETE'), ('requests', 'DELETE'),
 		('requests', 'SELECT'), ('requests', 'UPDATE'), ('pauses', 'SELECT'), ('audit', 'INSERT')) AS needed (t, r)
 	WHERE to_regclass(t) IS NULL OR NOT has_table_privilege(to_regclass(t), r) GROUP BY t ORDER BY t`
 

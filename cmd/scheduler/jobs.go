@@ -12,11 +12,8 @@ import (
 	"rota/internal/registry"
 )
 
-// mostTicks bounds what jobs next prints.
-const mostTicks = 1000
-
 func jobsCommand(env []string) *cobra.Command {
-	cmd := group("jobs", "What is compiled in, when it is due, and orders about it", jobsListCommand(), jobsNextCommand())
+	cmd := group("jobs", "What is compiled in, when it is due, and orders about it", jobsListCommand(), jobsShowCommand(env), jobsNextCommand(env))
 	cmd.AddCommand(steerJobsCommands(env)...)
 	return cmd
 }
@@ -67,50 +64,6 @@ func dashed(words []string) string {
 		return "-"
 	}
 	return strings.Join(words, ", ")
-}
-
-func jobsNextCommand() *cobra.Command {
-	var (
-		asJSON bool
-		file   string
-		n      int
-	)
-	cmd := &cobra.Command{
-		Use: "next NAME", Short: "Say when a job is due; needs no database",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs, err := loadJobs(file)
-			if err != nil {
-				return coded(exitUsage, err)
-			}
-			job, err := findJobIn(jobs, args[0])
-			if err != nil {
-				return err
-			}
-			if n < 1 || n > mostTicks {
-				return coded(exitUsage, fmt.Errorf("-n %d: it must be between 1 and %d", n, mostTicks))
-			}
-			ticks := nextTicks(job, time.Now(), n)
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"job": job.Name, "next": ticks})
-			}
-			switch {
-			case job.Disabled:
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s is disabled by %s: replicas with this file do not run it\n", job.Name, file)
-			case len(ticks) == 0:
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s has no ticks: %s\n", job.Name, job.Schedule.Words())
-			}
-			for _, t := range ticks {
-				fmt.Fprintln(cmd.OutOrStdout(), t.Format(time.RFC3339))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().IntVarP(&n, "number", "n", 5, "how many ticks")
-	jsonFlag(cmd, &asJSON)
-	jobsFileFlag(cmd.Flags(), &file)
-	return cmd
 }
 
 // findJob is for commands that ask only whether there is such a job: no jobs file changes that.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -33,7 +32,7 @@ func leasesListCommand(env []string, cfg *Config) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), leasesJSON(snap))
+				return printJSON(cmd.OutOrStdout(), snap.LeasesJSON())
 			}
 			return printLeases(cmd.OutOrStdout(), snap)
 		},
@@ -63,54 +62,6 @@ func requireDatabase(cfg Config, env []string) error {
 		}
 	}
 	return errors.New("no database is named: set DATABASE_URL or the PG* variables (`scheduler dev` needs neither)")
-}
-
-func readStatus(ctx context.Context, cfg Config, env []string) (status.Snapshot, error) {
-	if err := reachable(ctx, cfg, env); err != nil {
-		return status.Snapshot{}, err
-	}
-	jobs, err := registry.Jobs()
-	if err != nil {
-		return status.Snapshot{}, coded(exitUsage, err)
-	}
-	db, err := openPool(ctx, cfg.DatabaseURL, "rota cli", 1)
-	if err != nil {
-		return status.Snapshot{}, err
-	}
-	defer db.Close()
-	return status.New(db, jobs).Snapshot(ctx)
-}
-
-// leaseRow is a lease in the form of GET /api/v1/leases.
-type leaseRow struct {
-	Name       string       `json:"name"`
-	Job        string       `json:"job"`
-	Shard      *int         `json:"shard"` // null: the job has one lease
-	Owner      string       `json:"owner"`
-	Epoch      int64        `json:"epoch"`
-	ExpiresAt  *time.Time   `json:"expires_at"`
-	AcquiredAt *time.Time   `json:"acquired_at"`
-	State      status.State `json:"state"`
-}
-
-func leasesJSON(snap status.Snapshot) any {
-	some := func(t time.Time) *time.Time {
-		if t.IsZero() {
-			return nil
-		}
-		return &t
-	}
-	rows := make([]leaseRow, 0, len(snap.Leases))
-	for _, l := range snap.Leases {
-		rows = append(rows, leaseRow{
-			Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
-			ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State,
-		})
-	}
-	return struct {
-		AsOf   time.Time  `json:"as_of"`
-		Leases []leaseRow `json:"leases"`
-	}{snap.AsOf, rows}
 }
 
 func printLeases(out io.Writer, snap status.Snapshot) error {

@@ -64,6 +64,7 @@ var testJobs = map[string][]registry.Job{
 	"stuck": {{Name: "stuck", Schedule: every, Run: func(context.Context, *registry.Run) error { select {} }}},
 
 	"bad-name":   {{Name: "Bad Name", Schedule: every, Run: idle}},
+	"history":    {{Name: "rota-history", Schedule: every, Run: idle}},
 	"no-name":    {{Schedule: every, Run: idle}},
 	"duplicate":  {{Name: "bridge_health", Schedule: every, Run: idle}},
 	"no-func":    {{Name: "no_func", Schedule: every}},

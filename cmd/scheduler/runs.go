@@ -4,7 +4,8 @@ import "github.com/spf13/cobra"
 
 func runsCommand(env []string) *cobra.Command {
 	cfg := Defaults()
-	cmd := group("runs", "What was run, and what is running", runsCancelCommand(env, &cfg))
+	cmd := group("runs", "What was run, and what is running", runsListCommand(env, &cfg), runsShowCommand(env, &cfg),
+		runsCancelCommand(env, &cfg))
 	databaseFlag(cmd.PersistentFlags(), &cfg)
 	return cmd
 }

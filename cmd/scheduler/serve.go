@@ -108,7 +108,7 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 		return err
 	}
 	work, err := scheduler.New(scheduler.Config{
-		Engine: db.engine, Work: db.work, Jobs: enabled, Elector: elector, Requests: watch, Owner: owner, Log: log, Metrics: metrics,
+		Engine: db.engine, Work: db.work, Jobs: withHistory(enabled, db.work, cfg), Elector: elector, Requests: watch, Owner: owner, Log: log, Metrics: metrics,
 		Drain: cfg.Drain, Grace: cfg.Grace,
 	})
 	if err != nil {

@@ -71,8 +71,8 @@ func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.T
 	}
 	retry, after := l.retry(r, e.outcome)
 	l.metrics.ended(l.job.Name, e.outcome, e.at)
-	l.ticker.done(l.entry, retry, after)
 	l.recorded = l.recorder.end(e)
+	l.ticker.done(l.entry, r.id, l.recorded, retry, after)
 	logEnd(log, e, retry, after)
 	return e.at.Sub(began)
 }

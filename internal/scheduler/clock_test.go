@@ -24,9 +24,9 @@ func (b *bench) sets(off time.Duration) {
 func TestClockThatIsSetBackRunsNoTickTwiceAndLeavesNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		runs := map[time.Time]int{}
+		var book notebook[time.Time]
 		b := newBench(t, job("job", func(_ context.Context, r *registry.Run) error {
-			runs[r.Tick]++
+			book.add(r.Tick)
 			return nil
 		}))
 		term := newFakeTerm()
@@ -34,6 +34,10 @@ func TestClockThatIsSetBackRunsNoTickTwiceAndLeavesNone(t *testing.T) {
 		after(21 * time.Second)
 		b.sets(-time.Hour)
 		after(time.Hour + 20*time.Second)
+		runs := map[time.Time]int{}
+		for _, at := range book.read() {
+			runs[at]++
+		}
 		for at := bubble.Add(21*time.Second - time.Hour).Truncate(5 * time.Second).Add(5 * time.Second); at.Before(bubble.Add(41 * time.Second)); at = at.Add(5 * time.Second) {
 			if !at.Equal(bubble) && runs[at] != 1 { // from its own instant on a first term counts
 				t.Errorf("the tick at %v was run %d times", at, runs[at])
@@ -249,5 +253,45 @@ func TestTicksAfterAClockThatIsSetBackAreNotMissed(t *testing.T) {
 			t.Errorf("the history is %s", h)
 		}
 		b.closes(term)
+	})
+}
+
+// P7: a tick that falls due again, since the clock was set back, is not run again while the end of its
+// run is not on record: the database cannot tell it from one whose answer was lost.
+func TestTickThatFallsDueAgainIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs notebook[time.Duration]
+		b := newBench(t, job("job", func(_ context.Context, r *registry.Run) error {
+			runs.add(r.Tick.Sub(bubble))
+			return nil
+		}))
+		term := newFakeTerm()
+		b.leads(term, "job", 1)
+		b.store.set(func() {
+			b.store.fault = func(call string) error {
+				if call == "record" {
+					return errors.New("down")
+				}
+				return nil
+			}
+		})
+		after(16 * time.Second)
+		b.sets(-15 * time.Second)
+		after(30 * time.Second)
+		b.store.set(func() { b.store.fault = func(string) error { return nil } })
+		after(2 * time.Second)
+		if h := b.store.history("job"); h != span(5, 30, success) || fmt.Sprint(runs.read()) != "[5s 10s 15s 20s 25s 30s]" {
+			t.Errorf("the runs are %v, the history is %s", runs.read(), h)
+		}
+		after(3 * time.Second) // a run begins
+		b.ticker.mu.Lock()
+		defer b.closes(term)
+		defer b.ticker.mu.Unlock()
+		for e := range b.ticker.entries {
+			if n := len(e.begun); n != 1 {
+				t.Errorf("%d runs are remembered", n)
+			}
+		}
 	})
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,9 +31,10 @@ type entry struct {
 	behind   bool               // the clock was set back: its progress is to follow
 	ahead    time.Duration      // how far, as was found by asking too early, the estimate of the clock is ahead
 
-	busy         bool      // a run is under way
-	began, ended time.Time // of the last one, or of those in a row while catching up
-	catchingUp   bool      // ticks that were due before the run began wait for its end, and all after them
+	begun        map[int64]<-chan struct{} // runs whose ends may not be on record: closed once they are; nil: under way
+	busy         bool                      // a run is under way
+	began, ended time.Time                 // of the last one, or of those in a row while catching up
+	catchingUp   bool                      // ticks that were due before the run began wait for its end, and all after them
 
 	asking *claim    // under way, or unsure
 	flying bool      // it is under way
@@ -59,7 +61,7 @@ const off = -1
 func newEntry(token fence.Token, j registry.Job, end func(error)) *entry {
 	return &entry{
 		token: token, job: j, offset: offset(token.Lease, j.Jitter), end: end,
-		fired: make(chan run, 1), served: map[int64]struct{}{}, index: off,
+		fired: make(chan run, 1), served: map[int64]struct{}{}, begun: map[int64]<-chan struct{}{}, index: off,
 	}
 }
 
@@ -188,13 +190,23 @@ func (e *entry) judge(c claimed, now time.Time) *run {
 	}
 	started := run{id: c.run, attempt: asked.run}
 	started.number = c.attempt
-	e.begin(asked.kind, now)
+	e.begin(asked.kind, c.run, now)
 	return &started
+}
+
+// knows reports whether a run was begun here before. The database takes a run of this term that has
+// not ended for one whose answer was lost; but where the clock was set back, or the end of the run is
+// not on record yet, its tick may have fallen due again.
+func (e *entry) knows(run int64) bool {
+	_, known := e.begun[run]
+	return known
 }
 
 // begin notes that a run begins. What is due by then did not fall due during it, and is for the job's
 // policy to judge once it has ended.
-func (e *entry) begin(k kind, now time.Time) {
+func (e *entry) begin(k kind, run int64, now time.Time) {
+	maps.DeleteFunc(e.begun, func(_ int64, recorded <-chan struct{}) bool { return recorded != nil && isClosed(recorded) })
+	e.begun[run] = nil
 	if !e.catchingUp {
 		e.began = now
 	}

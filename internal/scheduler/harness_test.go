@@ -132,13 +132,18 @@ type bench struct {
 
 func newBench(t *testing.T, jobs ...registry.Job) *bench {
 	t.Helper()
+	return newBenchOf(t, "me", newFakeStore(), slog.NewTextHandler(t.Output(), nil), jobs...)
+}
+
+func newBenchOf(t *testing.T, owner string, s *fakeStore, log slog.Handler, jobs ...registry.Job) *bench {
+	t.Helper()
 	jobs, err := registry.Check(jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, store: newFakeStore(), elector: new(fakeElector), settled: new(fakeRequests), metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
+	b := &bench{t: t, store: s, elector: new(fakeElector), settled: new(fakeRequests), metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
 	cfg := Config{
-		Jobs: jobs, Elector: b.elector, Requests: b.settled, Owner: "me", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Jobs: jobs, Elector: b.elector, Requests: b.settled, Owner: owner, Log: slog.New(log),
 		Metrics: b.metrics, Drain: testDrain, Grace: testGrace, Work: new(pgxpool.Pool),
 	}
 	if b.Scheduler, err = newScheduler(cfg, b.store, 2); err != nil {
@@ -158,7 +163,7 @@ func (b *bench) leads(term *fakeTerm, name string, epoch int64) <-chan struct{} 
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		b.lead(term, fence.Token{Lease: name, Owner: "me", Epoch: epoch}, name)
+		b.lead(term, fence.Token{Lease: name, Owner: b.cfg.Owner, Epoch: epoch}, name)
 	}()
 	return returned
 }

@@ -58,9 +58,11 @@ func (k *ticker) start(e *entry) { k.change(e, func(now time.Time) { e.startAt =
 // request has a run claimed that was asked for.
 func (k *ticker) request(e *entry, r attempt) { k.change(e, func(time.Time) { e.request(r) }) }
 
-// done says that the run under way has ended, and whether it is to be tried again, and when.
-func (k *ticker) done(e *entry, retry *attempt, after time.Duration) {
+// done says that the run under way has ended, when that is on record, and whether it is to be tried
+// again, and when.
+func (k *ticker) done(e *entry, run int64, recorded <-chan struct{}, retry *attempt, after time.Duration) {
 	k.change(e, func(now time.Time) {
+		e.begun[run] = recorded
 		e.busy, e.ended = false, now
 		if retry != nil {
 			e.retry, e.retryAt = retry, now.Add(after)
@@ -234,6 +236,9 @@ func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
 // judge has the entry judged, and hands out the run that begins.
 func (k *ticker) judge(e *entry, c claimed, now time.Time) {
 	asked := *e.asking
+	if e.knows(c.run) {
+		c.verdict, c.run = taken, 0
+	}
 	r := e.judge(c, now)
 	if c.verdict == won || c.verdict == paused {
 		for _, p := range asked.passed {

@@ -37,6 +37,14 @@ func New(db *pgxpool.Pool, jobs []registry.Job) *Reader {
 	return &Reader{db: db, jobs: jobs, fresh: time.Second, patience: 800 * time.Millisecond}
 }
 
+// NewPatient returns a reader for a command, which gives the database longer than a page can: it
+// connects first, and nobody else waits.
+func NewPatient(db *pgxpool.Pool, jobs []registry.Job, patience time.Duration) *Reader {
+	r := New(db, jobs)
+	r.patience = patience
+	return r
+}
+
 // Snapshot returns what the rows say, at most a second old, within 800 ms. However many ask, one
 // reads. When the database does not answer, it returns the last snapshot, marked Stale; the error
 // is ErrNothingYet if there has never been one, or that of a ctx that ends first.
