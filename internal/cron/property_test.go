@@ -195,6 +195,10 @@ func (spent *timing) check(rng *rand.Rand, w *watch, e entry) error {
 	last := time.Unix(w.from, 0)
 	for _, at := range due {
 		want := time.Unix(at, 0).UTC()
+		if len(due) > 200 && (at < w.change-3600 || at > w.change+4*3600) && rng.IntN(10) != 0 {
+			last = want // what is due every few minutes is due so many times far from the change
+			continue
+		}
 		if got := spent.next(s, last); got != want {
 			return fmt.Errorf("%q in %s after %v: %v, want %v (the clock changes at %v)", spec, w.zone, last.UTC(), got, want, time.Unix(w.change, 0).UTC())
 		}

@@ -107,7 +107,14 @@ func weekdaysInWords(days uint64) string {
 	case sunday | saturday:
 		return "weekends (Sat, Sun)"
 	}
-	return ""
+	if bits.OnesCount64(days) > 3 {
+		return ""
+	}
+	var names []string
+	for weekday := next(days, 0); weekday != none; weekday = next(days, weekday+1) {
+		names = append(names, time.Weekday(weekday).String()+"s")
+	}
+	return list(names)
 }
 
 // timesInWords are up to three times of day.

@@ -176,7 +176,7 @@ func (s Schedule) parts() (spec, zone string) {
 }
 
 // Words says the schedule the way people do: "every 5 s", "daily at 08:00 Europe/Berlin"; String
-// where there is no clearer way, such as "cron 0 8 * * MON UTC".
+// where there is no clearer way, such as "cron */7 * * * * UTC".
 func (s Schedule) Words() string {
 	switch s.kind {
 	case Fixed:

@@ -40,7 +40,7 @@ unfinished AS (
             SELECT r.lease, r.id, r.tick, r.attempt, r.request_id
               FROM runs r JOIN led ON led.lease = r.lease
              WHERE r.again AND r.attempt < led.tries) u
-     WHERE NOT EXISTS (SELECT FROM runs n WHERE n.lease = u.lease AND n.tick = u.tick AND n.attempt > u.attempt)),
+     WHERE (SELECT 1 FROM runs n WHERE n.lease = u.lease AND n.tick = u.tick AND n.attempt > u.attempt LIMIT 1) IS NULL),
 first AS (
     INSERT INTO progress (lease, last_tick, schedule)
     SELECT lease, now, schedule FROM led WHERE former IS NULL

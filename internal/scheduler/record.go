@@ -7,7 +7,8 @@ import (
 )
 
 // recordSQL: a run that the next term has closed as lost may be amended once, by its own process,
-// to fenced, with the count of its refused writes and its log. A row that is gone (pruned) is settled.
+// to fenced, with the count of its refused writes and its log. A row that is gone (pruned) is settled;
+// it is asked for in a form that is never answered by reading all rows there are.
 const recordSQL = `
 WITH ended AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::float8[], $7::text[], $8::boolean[])
@@ -25,7 +26,7 @@ settled AS (
      WHERE r.id = e.id AND f.owner = e.owner
        AND (f.ended_at IS NULL OR f.outcome = 'lost' AND e.outcome = 'fenced'))
 SELECT e.id FROM ended e
- WHERE EXISTS (SELECT FROM free f WHERE f.id = e.id) OR NOT EXISTS (SELECT FROM runs r WHERE r.id = e.id)`
+ WHERE EXISTS (SELECT FROM free f WHERE f.id = e.id) OR (SELECT r.id FROM runs r WHERE r.id = e.id) IS NULL`
 
 func (p *postgres) record(ctx context.Context, ends []end) (map[int64]bool, error) {
 	n := len(ends)

@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"rota/internal/pgtest"
+)
+
+func TestRecordWritesEachEndOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := &postgres{db, "me"}
+	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, ended_at, outcome)
+		SELECT name, name, '2026-01-01 08:00Z', 1, 'me', CASE WHEN o <> '' THEN clock_timestamp() END, nullif(o, '')
+		  FROM (VALUES ('a-open', ''), ('b-lost', 'lost'), ('c-lost', 'lost'), ('d-done', 'success'), ('e-held', '')) AS v(name, o)`)
+	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner) VALUES ('f-other', 'f-other', '2026-01-01 08:00Z', 1, 'other')`)
+	holder, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.Background()) }()
+	if _, err := holder.Exec(t.Context(), `SELECT FROM runs WHERE lease = 'e-held' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := db.Query(t.Context(), `SELECT id FROM runs ORDER BY lease`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := pgx.CollectRows(ids, pgx.RowTo[int64])
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	settled, err := s.record(t.Context(), []end{
+		{run: id[0], owner: "me", outcome: failed, fault: "no route", at: now.Add(-time.Hour)},
+		{run: id[1], owner: "me", outcome: refused, fault: "fenced", refused: 3, at: now},
+		{run: id[2], owner: "me", outcome: success, at: now},
+		{run: id[3], owner: "me", outcome: refused, at: now},
+		{run: id[4], owner: "me", outcome: success, at: now},
+		{run: id[5], owner: "me", outcome: success, at: now},
+		{run: 1 << 40, owner: "me", outcome: success, at: now},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int64]bool{id[0]: true, id[1]: true, id[2]: true, id[3]: true, id[5]: true, 1 << 40: true} // all but the held one
+	if diff := cmp.Diff(want, settled); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
+	}
+	wantRuns := []string{
+		"a-open 1 1 me failed", "b-lost 1 1 me fenced 3", "c-lost 1 1 me lost", "d-done 1 1 me success",
+		"e-held 1 1 me open", "f-other 1 1 other open",
+	}
+	if diff := cmp.Diff(wantRuns, lines(t, db, runsSQL)); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	// An end an hour ago is not before the start.
+	if got := lines(t, db, `SELECT (ended_at = started_at)::text FROM runs WHERE lease = 'a-open'`); got[0] != "true" {
+		t.Error("the run ended before it began")
+	}
+}
