@@ -24,10 +24,11 @@ var measurements = []measurement{
 	{"takeover", takeover},
 	{"heartbeat", heartbeats},
 	{"fence", fences},
+	{"ticks", ticks},
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence")
+	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence, ticks")
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
 	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()

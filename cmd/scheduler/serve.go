@@ -107,14 +107,14 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 	if err != nil {
 		return err
 	}
+	probes := newProbes(elector.Beat, cfg.Lease, db.page)
 	work, err := scheduler.New(scheduler.Config{
-		Engine: db.engine, Work: db.work, Jobs: withHistory(enabled, db.work, cfg), Elector: elector, Requests: watch, Owner: owner, Log: log, Metrics: metrics,
+		Engine: db.engine, Work: db.work, Jobs: withHistory(enabled, db.work, cfg), Elector: drainable{elector, probes}, Requests: watch, Owner: owner, Log: log, Metrics: metrics,
 		Drain: cfg.Drain, Grace: cfg.Grace,
 	})
 	if err != nil {
 		return err
 	}
-	probes := newProbes(elector.Beat, cfg.Lease, db.page)
 	site := startSite(listener, web.Handler(web.Config{
 		Status:  status.New(db.page, jobs),
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),
@@ -132,6 +132,17 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 
 	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
 	return r.run(ctx, leads)
+}
+
+// A drainable elector makes the replica not ready when an operator drains it, as a shutdown does.
+type drainable struct {
+	*lease.Elector
+	probes *probes
+}
+
+func (d drainable) Drain() {
+	d.probes.drain()
+	d.Elector.Drain()
 }
 
 // background runs f beside everything else until the function that it returns is called, which waits

@@ -171,6 +171,9 @@ func TestDrainedReplicaStaysAndLeadsNothing(t *testing.T) {
 	}
 	other := launch(t, url, "steered").serving()
 	db.ledBy("steered", other)
+	if code, why := drained.probe("/readyz"); code != 503 || !strings.Contains(why, "draining") {
+		t.Errorf("it says that it is ready: %d %s", code, why)
+	}
 	drained.send(syscall.SIGTERM)
 	if code := drained.code(10 * time.Second); code != exitOK {
 		t.Errorf("exit code %d", code)

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -385,17 +384,5 @@ func TestNothingIsDoneWithoutItsLineInTheAudit(t *testing.T) {
 	}
 	if !one[bool](o, `SELECT expires_at > clock_timestamp() FROM leadership`) {
 		t.Error("the term was ended")
-	}
-}
-
-// A desk that finds its database away says so, and what it does not know.
-func TestLostAnswerIsSaidToBeUnknown(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("unexpected EOF")
-	if err := explain(lost, "pause x", true); !errors.Is(err, ErrUnknown) || !errors.Is(err, lost) {
-		t.Errorf("a lost commit is %v", err)
-	}
-	if err := explain(lost, "pause x", false); err == nil || errors.Is(err, ErrUnknown) {
-		t.Errorf("what was lost before the commit is %v", err)
 	}
 }

@@ -37,14 +37,15 @@ judged AS MATERIALIZED (
       LEFT JOIN leadership l ON q.kind = 'step_down' AND l.job_name = q.lease
       LEFT JOIN replicas m ON q.kind = 'drain' AND m.id = q.replica
      WHERE q.done_at IS NULL),
+fated AS MATERIALIZED (SELECT id, fate FROM judged WHERE fate IS NOT NULL),
 over AS MATERIALIZED (
-    SELECT q.id, j.fate FROM requests q JOIN judged j ON j.id = q.id
-     WHERE j.fate IS NOT NULL AND q.done_at IS NULL
+    SELECT q.id FROM requests q
+     WHERE q.id = ANY (ARRAY(SELECT id FROM fated)) AND q.done_at IS NULL
      ORDER BY q.id
        FOR UPDATE OF q SKIP LOCKED),
 settled AS (
-    UPDATE requests q SET done_at = clock_timestamp(), result = over.fate
-      FROM over WHERE q.id = over.id
+    UPDATE requests q SET done_at = clock_timestamp(), result = fated.fate
+      FROM over JOIN fated ON fated.id = over.id WHERE q.id = over.id
     RETURNING q.*),
 lines AS (` + settledLineSQL + `)
 SELECT clock.at, coalesce(s.id, 0), s.kind, s.job, s.lease, s.epoch, s.run_id, s.replica, s.args, s.reason, s.by, s.made, s.until

@@ -31,6 +31,8 @@
 //	       ▼                                   │
 //	 Lead returns ◄────────────────────────────┘
 //
+// An operator may ask for the term at any point of this, and for the end of a run; see Steer.
+//
 // When a term is asked for, no further tick is claimed, the run's Draining is closed, and the run
 // may finish; after Drain its context ends, after Grace it is abandoned.
 //
@@ -48,33 +50,66 @@
 // P7: a tick is claimed by inserting attempt 1 of its run, unique on (lease, tick, attempt), in a
 // statement that holds the lease's row FOR KEY SHARE and its progress. A takeover changes the row's
 // key and waits for that, so that a successor sees every claim of its predecessors. Each claim has a
-// verdict: won, taken, locked, fenced, early. A claim whose answer was lost is made again for the
+// verdict: won, taken, paused, locked, fenced, early. A claim whose answer was lost is made again for the
 // same tick, and a run that is open, of this owner and of this epoch, is then taken for ours: a lead
-// asks for a tick only while it knows of no run for it, and another process has another owner.
+// begins no run that it knows, and another process has another owner.
 //
 // Ticks are computed on the database's clock, as the elector estimates it, from progress.last_tick;
-// the database itself decides whether one is due. A job seen for the first time counts from that
-// moment, and so does one whose schedule has changed. Of several ticks that passed unclaimed the
-// newest is run. A tick that falls due during a run is recorded as skipped, unless the term is being
-// given up: then it is the successor's.
+// the database itself decides whether one is due. If one tick of a claim is not, the whole is refused:
+// row by row, ticks would be lost. A job seen for the first time counts from that moment, and so does
+// one whose schedule has changed. A jitter moves the start of a lease's runs, and never their ticks.
 //
 // P8: whatever row somebody holds, each statement skips it, and its lease alone is tried again, every
 // 250 to 500 ms. A run that never returns keeps its own lead and nothing else.
 //
+// # What becomes of a tick
+//
+// Each tick is run, or on record as missed or skipped, with the reason. What is not run is written off
+// by the claim of the run that follows it; of a gap of more than some thousand ticks, all but the newest
+// share one row.
+//
+//   - Ticks that fell due while nobody led are handled by the job's Missed: the newest is run, or the
+//     newest hundred in turn, or none. Those that are due while a job catches up are caught up with too.
+//   - A tick that falls due during a run is skipped at once, or waits for its end, by Overlap; of
+//     several that wait the newest is run. Once the term is asked for they are the successor's.
+//   - The ticks of a paused job are skipped. That is asked in the claim's own statement, so that a pause
+//     holds from the moment it is committed. A Continuous run is cancelled by Steer, and its start is
+//     asked for until the job is resumed.
+//   - A run that failed, panicked or took too long is tried again under the same term, by Retry, until
+//     a newer tick falls due.
+//   - A run that was cut short by what became of its replica (lost, fenced, or cancelled by the drain)
+//     is marked in runs.again. The next term begins with its next attempt, unless IfLost says otherwise
+//     or it had as many as its bound. The mark is cleared by the claim of that attempt.
+//
+// An entry is one lease of this in memory: what was cut short goes first, then what operators asked
+// for, in order, then the schedule, then a further attempt at what failed. A request is run once, unique
+// on (request_id, attempt), whoever claims it; pauses do not concern it.
+//
+// # Clocks that are set
+//
+// Where the database's clock goes forward, the ticks between were missed. Where it is set back, the
+// ticker follows it: what was noted by the old clock moves along, and each lease's progress is brought
+// back to now (rebase; a begin does the same). A tick that comes again is not run twice, for its row is
+// there; one that was only missed is run now, as its attempt 2. As a run of this term that is open would
+// be won again, an entry knows the runs that it has begun until their ends are on record.
+//
 // # What becomes of a run
 //
 // The outcome is read from refused writes first, the cause of the context's end second, what the
-// function did third: fenced; timed_out, cancelled (after the drain), lost (its term ended); panicked,
-// failed, success. A run whose process died stays open until the next term of its lease closes it as
-// lost; if its process lives and had writes refused, it amends that to fenced, with the count.
+// function did third: fenced; timed_out, cancelled (by an operator, or after the drain), lost (its term
+// ended); panicked, failed, success. A run whose process died stays open until the next term of its
+// lease closes it as lost; if its process lives and had writes refused, it amends that to fenced, with
+// the count. The last 64 KiB that a run logged are kept with its end.
 //
-// Ends are recorded until the database takes them. At shutdown that is bounded by Grace: what is left
-// then is closed as lost by the next term.
+// Ends are recorded until the database takes them, in statements that are bounded in number and in
+// bytes. At shutdown that is bounded by Grace: what is left then is closed as lost by the next term.
 //
 // # What it does not promise
 //
-// A run is started at most once for a tick, not at least once: a process that dies between the claim
-// and the end leaves a lost run, which is not tried again yet. Older ticks that passed while nobody
-// led are not recorded one by one yet. A database clock that is set back leaves a silence until it is
-// where it was.
+// Each attempt is run once at most. A process that dies between the claim and the end leaves a run of
+// which nobody knows how far it came, and whose tick is then run again: what a job does outside its
+// fence may be done twice. With LeaveIt it may be done not at all.
+//
+// Within the second or so in which a replica learns that the clock was set back, ticks that were written
+// off before stay so.
 package scheduler

@@ -319,7 +319,7 @@ type wildStore struct {
 var errWild = errors.New("the connection broke")
 
 // wild makes a call, or something else.
-func wild[T any](s *wildStore, ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+func wild[T any](ctx context.Context, s *wildStore, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	m := s.model
 	m.mu.Lock()
@@ -349,13 +349,13 @@ func wild[T any](s *wildStore, ctx context.Context, call func(context.Context) (
 }
 
 func (s *wildStore) begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error) {
-	return wild(s, ctx, func(ctx context.Context) (map[fence.Token]opened, error) { return s.fakeStore.begin(ctx, asked) })
+	return wild(ctx, s, func(ctx context.Context) (map[fence.Token]opened, error) { return s.fakeStore.begin(ctx, asked) })
 }
 
 func (s *wildStore) claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error) {
-	return wild(s, ctx, func(ctx context.Context) (map[fence.Token]claimed, error) { return s.fakeStore.claim(ctx, asked) })
+	return wild(ctx, s, func(ctx context.Context) (map[fence.Token]claimed, error) { return s.fakeStore.claim(ctx, asked) })
 }
 
 func (s *wildStore) record(ctx context.Context, ends []end) (map[int64]bool, error) {
-	return wild(s, ctx, func(ctx context.Context) (map[int64]bool, error) { return s.fakeStore.record(ctx, ends) })
+	return wild(ctx, s, func(ctx context.Context) (map[int64]bool, error) { return s.fakeStore.record(ctx, ends) })
 }

@@ -64,3 +64,53 @@ func TestRecordWritesEachEndOnce(t *testing.T) {
 		t.Error("the run ended before it began")
 	}
 }
+
+// P7: an end says whether the next term runs the tick again, and has the log. A process that is late
+// with it, so that its run was closed as lost, may say that it was fenced, and nothing else; whether
+// the tick is run again was decided by then.
+func TestRecordKeepsTheLogAndWhatIsToBeRunAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := &postgres{db, "me"}
+	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, ended_at, outcome, again)
+		SELECT name, name, $1, 1, 'me', CASE WHEN o <> '' THEN clock_timestamp() END, nullif(o, ''), again
+		  FROM (VALUES ('a-open', '', false), ('b-open', '', false), ('c-lost', 'lost', true), ('d-lost', 'lost', false),
+		               ('e-lost', 'lost', true), ('f-tried', 'lost', false)) AS v(name, o, again)`, tick)
+	id := map[string]int64{}
+	rows, err := db.Query(t.Context(), `SELECT lease, id FROM runs`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var run int64
+	if _, err := pgx.ForEachRow(rows, []any{&name, &run}, func() error {
+		id[name] = run
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ends := []end{
+		{run: id["a-open"], outcome: lost, log: "one\ntwo\n", again: true},
+		{run: id["b-open"], outcome: success},
+		{run: id["c-lost"], outcome: refused, log: "late\n"},
+		{run: id["d-lost"], outcome: refused, log: "late\n", again: true},
+		{run: id["e-lost"], outcome: success, log: "late\n"},
+		{run: id["f-tried"], outcome: lost, again: true},
+	}
+	for i := range ends {
+		ends[i].owner, ends[i].at = "me", time.Now()
+	}
+	want := []string{
+		"a-open lost true one\ntwo\n", "b-open success false none", "c-lost fenced true late\n", "d-lost fenced false late\n",
+		"e-lost lost true none", "f-tried lost false none",
+	}
+	for range 2 { // the first answer was lost
+		if settled, err := s.record(t.Context(), ends); err != nil || len(settled) != len(ends) {
+			t.Fatalf("%d are settled: %v", len(settled), err)
+		}
+		got := lines(t, db, `SELECT concat_ws(' ', lease, outcome, again::text, coalesce(log, 'none')) FROM runs ORDER BY lease`)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("runs (-want +got):\n%s", diff)
+		}
+	}
+}
