@@ -84,14 +84,16 @@ advanced AS (
      WHERE j.kind IN ('scheduled', 'rebase') AND j.verdict IN ('won', 'rebased') AND p.lease = j.lease)
 SELECT j.lease, j.epoch,
        CASE WHEN j.verdict = 'won' AND j.paused IS NOT NULL AND (j.kind = 'moment' OR b.id IS NOT NULL) THEN 'paused'
-            WHEN coalesce(b.id, m.id) IS NOT NULL THEN 'won'
+            WHEN m.id IS NOT NULL THEN 'won'
             WHEN j.verdict = 'won' AND j.runs THEN 'taken'
             ELSE j.verdict END,
-       coalesce(b.id, m.id, 0), j.attempt, coalesce(j.last_tick, '-infinity'), j.now
+       coalesce(m.id, 0), j.attempt, coalesce(j.last_tick, '-infinity'), j.now
   FROM judged j
   LEFT JOIN begun b ON b.lease = j.lease
-  LEFT JOIN runs m ON m.lease = j.lease AND m.tick = j.tick AND m.attempt = j.attempt
-        AND j.verdict IN ('won', 'taken') AND m.owner = $1 AND m.epoch = j.epoch AND m.ended_at IS NULL`
+ CROSS JOIN LATERAL (SELECT CASE WHEN b.id IS NOT NULL THEN b.id
+            WHEN j.verdict IN ('won', 'taken') THEN (
+                 SELECT id FROM runs r WHERE r.lease = j.lease AND r.tick = j.tick AND r.attempt = j.attempt
+                    AND r.owner = $1 AND r.epoch = j.epoch AND r.ended_at IS NULL) END AS id) m`
 
 func (p *postgres) claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error) {
 	found := make(map[fence.Token]claimed, len(asked))
