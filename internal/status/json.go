@@ -43,6 +43,8 @@ type JobJSON struct {
 	LeaseJSON
 	About         string     `json:"about"`
 	Runbook       string     `json:"runbook"`
+	Stranded      bool       `json:"stranded"` // not held, and no live replica can lead it
+	Disabled      bool       `json:"disabled"` // by the jobs file of the replica that answers
 	CompiledIn    bool       `json:"compiled_in"`
 	Registered    bool       `json:"registered"`
 	Schedule      string     `json:"schedule"`
@@ -59,7 +61,7 @@ type JobJSON struct {
 // JobJSON is the form of the lease with what is known of its job.
 func (l Lease) JobJSON() JobJSON {
 	j := JobJSON{
-		LeaseJSON: l.JSON(), About: l.About, Runbook: l.Runbook, CompiledIn: l.CompiledIn, Registered: l.Registered,
+		LeaseJSON: l.JSON(), About: l.About, Runbook: l.Runbook, Stranded: l.Stranded, Disabled: l.Disabled, CompiledIn: l.CompiledIn, Registered: l.Registered,
 		Schedule: l.Schedule, ScheduleWords: l.Words, NextTick: some(l.NextTick), DueSince: some(l.DueSince),
 		LastSuccessAt: some(l.LastSuccess), RefusedWrites: l.Refused,
 	}

@@ -138,8 +138,11 @@ func (l *Lease) plan(job *registry.Job, asOf time.Time, row leaseRow) {
 	if job == nil {
 		return
 	}
-	l.CompiledIn, l.About, l.Runbook = true, job.About, job.Runbook
+	l.CompiledIn, l.About, l.Runbook, l.Disabled = true, job.About, job.Runbook, job.Disabled
 	l.Schedule, l.Words = job.Schedule.String(), job.Schedule.Words()
+	if l.Disabled {
+		return
+	}
 	l.NextTick = job.Schedule.Next(asOf)
 	running := l.Last != nil && l.Last.EndedAt.IsZero()
 	if running || row.lastTick.IsZero() || row.schedule != l.Schedule {

@@ -27,7 +27,7 @@ const walkSQL = `SELECT set_config('enable_bitmapscan', 'off', true)`
 func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
 	s := new(Snapshot)
 	var err error
-	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}},
+	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}, {ableSQL, nil}},
 		func(asOf time.Time, res pgx.BatchResults) error { return r.load(asOf, res, s) })
 	if err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
@@ -51,7 +51,12 @@ func (r *Reader) load(asOf time.Time, res pgx.BatchResults, s *Snapshot) error {
 	if s.Pauses, err = collect(res, scanPause); err != nil {
 		return fmt.Errorf("pauses: %w", err)
 	}
+	able, err := collect(res, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("abilities: %w", err)
+	}
 	s.Leases = describe(asOf, rows, refused, s.Pauses, r.jobs)
+	strand(s.Leases, able)
 	s.Replicas = stand(asOf, s.Replicas, s.Leases)
 	return nil
 }

@@ -46,6 +46,8 @@ type Lease struct {
 	Length     time.Duration // of the whole lease, by its holder's last heartbeat; zero if unknown
 	LastEnd    *Term         // the newest term that has ended
 
+	Stranded   bool // it is not held, and no live member can lead the job
+	Disabled   bool // the jobs file of this replica takes the job out of its work
 	CompiledIn bool // the job is part of this binary
 	Registered bool // the lease has a row
 	About      string

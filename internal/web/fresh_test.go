@@ -154,7 +154,7 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 	fresh := lease("fresh", "", 0, nil, nil, "never")
 	with := func(lease, more map[string]any) map[string]any {
 		job := map[string]any{
-			"about": "", "runbook": "", "compiled_in": false, "registered": true, "schedule": "", "schedule_words": "",
+			"about": "", "runbook": "", "stranded": lease["state"] != "held", "disabled": false, "compiled_in": false, "registered": true, "schedule": "", "schedule_words": "",
 			"next_tick": nil, "due_since": nil, "paused": nil, "last_run": nil, "last_success_at": nil, "refused_writes": 0.0, "last_end": nil,
 		}
 		for _, m := range []map[string]any{lease, more} {

@@ -194,6 +194,12 @@ func row(l status.Lease, asOf time.Time) jobRow {
 	if !l.Registered {
 		r.Marks = append(r.Marks, mark{"warn", "?", "not registered yet", "a job of this binary without a lease in the database: no replica with it has started here"})
 	}
+	if l.Disabled {
+		r.Marks = append(r.Marks, mark{"idle", "–", "disabled here", "the jobs file of the replica that shows this page takes it out of its work"})
+	}
+	if l.Stranded {
+		r.Marks = append(r.Marks, mark{"bad", "!", "no replica can lead it", "no live replica has this job, or each one is told not to lead it"})
+	}
 	if l.State == status.Held {
 		r.Owner, r.Process = parts(l.Owner)
 		r.OwnerTitle = clip(l.Owner, 2000)
