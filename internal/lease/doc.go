@@ -17,6 +17,8 @@
 //     runs again.
 //   - P6: a lease is renewed until its lead function has returned, and released only then.
 //   - P8: what somebody else does to one row costs that lease alone.
+//   - P9: once the same members have been seen for a heartbeat, none leads two leases more than another
+//     that could lead one of them, and nothing moves without need. A lease is never stolen.
 //
 // # What is not promised
 //
@@ -46,6 +48,12 @@
 // membership and a look at the others. It is five statements, whatever the number of leases. The two
 // parts are separate transactions, so that neither undoes the other.
 //
+// # Spread
+//
+// What to claim and what to give up is a pure function of what a look shows (spread.go), which every
+// member computes alike: the others' part is played through, and only one's own is done. What is
+// released is announced for one member, its heir.
+//
 // # What if
 //
 // For each statement: what if it executes ten seconds late, what if its answer is lost, what if the
@@ -62,6 +70,8 @@
 //     heartbeat.
 //   - A release names owner and epoch. Late, it ends no later term. Its answer lost, it is sent again,
 //     and finds nothing to do.
+//   - A term that yields is renewed until its lead returns, like any that is asked for. If its heir has
+//     died, or never hears of it, the lease goes to anyone after a heartbeat.
 //   - A membership that is written late counts a replica that has gone, for less than a lease. The
 //     leases that are left to it meanwhile go to anyone after a heartbeat.
 //   - A process that sleeps after the database has answered wakes up with a deadline that has passed,
