@@ -24,7 +24,7 @@ import (
 // first sight of its job and the end is on record, and no attempt is run twice.
 func TestEachTickIsOnRecordAndNoneIsRunTwice(t *testing.T) {
 	t.Parallel()
-	playModels(t, 40)
+	playModels(t, 25)
 }
 
 // playModels plays some at random, or the one of ROTA_TEST_SEED.

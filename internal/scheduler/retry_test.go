@@ -131,13 +131,18 @@ func TestNewerTickAndTheTermsEndEndTheTries(t *testing.T) {
 	t.Run("tick", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			j := job("job", fails)
-			j.Retry = registry.Retry{Attempts: 9, Pause: 4 * time.Second}
+			j := job("job", func(_ context.Context, r *registry.Run) error {
+				if r.Tick.Sub(bubble) == 5*time.Second {
+					return errors.New("no")
+				}
+				return nil
+			})
+			j.Retry = registry.Retry{Attempts: 9, Pause: 4 * time.Second, Longest: 4 * time.Second}
 			b := newBench(t, j)
 			term := newFakeTerm()
 			b.leads(term, "job", 1)
-			after(14500 * time.Millisecond)
-			if h := b.store.history("job"); h != "+5s failed, +5s failed (2), +10s failed, +10s failed (2)" {
+			after(14 * time.Second) // past the third attempt, had the tick at +10s not ended the tries
+			if h := b.store.history("job"); h != "+5s failed, +5s failed (2), +10s success" {
 				t.Errorf("the history is %s", h)
 			}
 			b.closes(term)
