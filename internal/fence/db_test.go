@@ -31,12 +31,26 @@ CREATE TABLE readings (
 ) PARTITION BY RANGE (day);
 CREATE TABLE readings_2026 PARTITION OF readings FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 CREATE TABLE readings_rest PARTITION OF readings DEFAULT;
-SELECT fence_protect('readings');`
+SELECT fence_protect('readings');
+
+CREATE TABLE prices (symbol text PRIMARY KEY, bid integer NOT NULL);
+SELECT fence_protect('prices', true);
+
+CREATE TABLE ticks (symbol text NOT NULL, day date NOT NULL, bid integer NOT NULL, PRIMARY KEY (symbol, day))
+    PARTITION BY RANGE (day);
+CREATE TABLE ticks_2026 PARTITION OF ticks FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
+SELECT fence_protect('ticks', true);
+CREATE TABLE ticks_rest PARTITION OF ticks DEFAULT;`
 
 var (
 	bridgeStatus = fence.Table{Name: "bridge_status", Key: []string{"bridge_id"}, Stamp: "checked_at"}
 	readings     = fence.Table{Name: "desk.readings", Key: []string{"bridge_id", "day"}}
+	prices       = fence.Table{Name: "prices", Key: []string{"symbol"}, Large: true}
+	ticks        = fence.Table{Name: "desk.ticks", Key: []string{"symbol", "day"}, Large: true}
 )
+
+// protected are all of them.
+var protected = []fence.Table{bridgeStatus, readings, prices, ticks}
 
 type status struct {
 	Bridge string `db:"bridge_id"`
@@ -47,6 +61,17 @@ type reading struct {
 	Bridge string    `db:"bridge_id"`
 	Day    time.Time `db:"day"`
 	Value  *int      `db:"value"`
+}
+
+type price struct {
+	Symbol string `db:"symbol"`
+	Bid    int    `db:"bid"`
+}
+
+type tick struct {
+	Symbol string    `db:"symbol"`
+	Day    time.Time `db:"day"`
+	Bid    int       `db:"bid"`
 }
 
 func newDB(t testing.TB) *pgxpool.Pool {
@@ -145,7 +170,7 @@ func writerOf(t testing.TB, db *pgxpool.Pool, token fence.Token) *leader {
 	term, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(nil) })
 	return &leader{
-		Writer: fence.NewWriter(term, end, db, token, bridgeStatus, readings),
+		Writer: fence.NewWriter(term, end, db, token, protected...),
 		token:  token, term: term, end: end,
 	}
 }
@@ -156,7 +181,7 @@ func (l *leader) again(t testing.TB, db *pgxpool.Pool) *leader { return writerOf
 
 func (l *leader) raise(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
-	if _, err := fence.Raise(within(t), db, l.token, bridgeStatus, readings); err != nil {
+	if _, err := fence.Raise(within(t), db, l.token, protected...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,6 +37,27 @@ var forms = []struct {
 	{"partitioned table", func(ctx context.Context, w *fence.Writer) error {
 		return w.Upsert(ctx, readings, []*reading{{"LP-2", day, nil}, {"LP-2", day.AddDate(5, 0, 0), nil}})
 	}},
+	{"large table", func(ctx context.Context, w *fence.Writer) error {
+		return w.Upsert(ctx, prices, []price{{"EURUSD", 7}, {"new", 7}})
+	}},
+	{"untouched row of a large table", func(ctx context.Context, w *fence.Writer) error {
+		return w.Upsert(ctx, prices, price{"USDJPY", 7})
+	}},
+	{"large partitioned table", func(ctx context.Context, w *fence.Writer) error {
+		return w.Upsert(ctx, ticks, []tick{{"EURUSD", day, 7}, {"EURUSD", day.AddDate(5, 0, 0), 7}})
+	}},
+	{"Tx insert into a large table", func(ctx context.Context, w *fence.Writer) error {
+		return w.Tx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `INSERT INTO prices VALUES ('tx', 7, $1)`, w.Epoch())
+			return err
+		})
+	}},
+	{"Tx update of a large table that says nothing of the epoch", func(ctx context.Context, w *fence.Writer) error {
+		return w.Tx(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `UPDATE prices SET bid = 7`)
+			return err
+		})
+	}},
 	{"Tx update", func(ctx context.Context, w *fence.Writer) error {
 		return w.Tx(ctx, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `UPDATE bridge_status SET health = 'DOWN' WHERE bridge_id = 'LP-2'`)
@@ -60,7 +81,16 @@ var forms = []struct {
 // everything is the content of the protected tables.
 const everythingSQL = `
 SELECT coalesce(string_agg(r, E'\n' ORDER BY r), '')
-  FROM (SELECT s::text AS r FROM bridge_status s UNION ALL SELECT v::text FROM readings v) AS rows`
+  FROM (SELECT s::text AS r FROM bridge_status s UNION ALL SELECT v::text FROM readings v
+        UNION ALL SELECT p::text FROM prices p UNION ALL SELECT k::text FROM ticks k) AS rows`
+
+// seed writes the rows that the forms find.
+func (l *leader) seed(t testing.TB) {
+	t.Helper()
+	wantNoError(t, l.Upsert(within(t), bridgeStatus, []status{{"LP-1", "UP"}, {"LP-2", "UP"}}))
+	wantNoError(t, l.Upsert(within(t), prices, []price{{"EURUSD", 1}, {"USDJPY", 1}}))
+	wantNoError(t, l.Upsert(within(t), ticks, tick{"EURUSD", day, 1}))
+}
 
 // P3, the other half: whoever leads may write in every form.
 func TestLeaderWritesInEveryForm(t *testing.T) {
@@ -70,7 +100,7 @@ func TestLeaderWritesInEveryForm(t *testing.T) {
 			t.Parallel()
 			db := newDB(t)
 			a := takeOver(t, db, "a")
-			wantNoError(t, a.Upsert(within(t), bridgeStatus, []status{{"LP-1", "UP"}, {"LP-2", "UP"}}))
+			a.seed(t)
 			before := value[string](t, db, everythingSQL)
 			wantNoError(t, form.write(within(t), a.Writer))
 			if value[string](t, db, everythingSQL) == before {
@@ -92,7 +122,7 @@ func TestFormerLeaderIsRefusedInEveryForm(t *testing.T) {
 			t.Parallel()
 			db := newDB(t)
 			a := takeOver(t, db, "a")
-			wantNoError(t, a.Upsert(within(t), bridgeStatus, []status{{"LP-1", "UP"}, {"LP-2", "UP"}}))
+			a.seed(t)
 			refused := func(when string) {
 				t.Helper()
 				before := value[string](t, db, everythingSQL)
@@ -113,6 +143,7 @@ func TestFormerLeaderIsRefusedInEveryForm(t *testing.T) {
 			b.raise(t, db)
 			refused("after the raise")
 			wantNoError(t, b.Upsert(within(t), bridgeStatus, status{"LP-1", "UP"}))
+			wantNoError(t, b.Upsert(within(t), prices, price{"EURUSD", 1}))
 			refused("after a write")
 		})
 	}
@@ -261,6 +292,7 @@ func TestEveryExecModeWrites(t *testing.T) {
 				wantNoError(t, form.write(within(t), a.Writer))
 			}
 			exec(t, db, `DELETE FROM bridge_status WHERE bridge_id = 'LP-tx'`)
+			exec(t, db, `DELETE FROM prices WHERE symbol = 'tx'`)
 			takeOver(t, pool, "z")
 			for _, form := range forms {
 				wantFenced(t, form.write(within(t), a.again(t, pool).Writer))

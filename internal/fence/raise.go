@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,109 +18,116 @@ const absurdEpoch = int64(1) << 62
 // for its locks, some thousands of rows at most.
 const raisePages = 32
 
-// Raise brings the rows of the tables up to the token's epoch, before a new term does any work,
-// and returns the highest epoch that it met on them: one above the token's own means that the
-// lease row has been reset or restored, and then no row was changed.
+// Raise brings the tables up to the token's epoch, before a new term does any work: the rows of a
+// plain table, the watermark of a large one. It returns the highest epoch that it met: one above the
+// token's own means that the lease row has been reset or restored, and then nothing was changed.
 //
-// It works in batches that commit by themselves, so that after an error, or the end of ctx, some
-// rows may be raised and others not; raising again is harmless. A row held by somebody is waited
-// for as long as ctx lasts: a former leader's transaction ends by itself after half a second
-// without a statement, and its backends are ended, where db's role may do so, after a fifth of a
-// second. An epoch of 1<<62 or more on a row is an error.
+// It is one statement where all tables are large or small. Others are raised in batches that commit
+// by themselves, so that after an error, or the end of ctx, some rows may be raised and others not;
+// raising again is harmless. A row held by somebody is waited for as long as ctx lasts: a former
+// leader's transaction ends by itself after half a second without a statement, and its backends are
+// ended, where db's role may do so, after a fifth of a second. An epoch of 1<<62 or more is an error.
 func Raise(ctx context.Context, db *pgxpool.Pool, t Token, tables ...Table) (highest int64, err error) {
-	raises := make([]*raise, len(tables))
+	if len(tables) == 0 {
+		return 0, nil
+	}
+	r := &raise{db: db, token: t, tables: make([]raised, len(tables))}
 	for i, table := range tables {
-		raises[i] = &raise{db: db, token: t, table: table}
-		if err := raises[i].look(ctx); err != nil {
-			return highest, fmt.Errorf("raise %s: %w", table.Name, err)
-		}
-		highest = max(highest, raises[i].highest)
+		r.tables[i].Table = table
 	}
-	if highest > t.Epoch {
-		return highest, nil
-	}
-	for _, r := range raises {
-		if err := r.run(ctx); err != nil {
-			return highest, fmt.Errorf("raise %s to epoch %d: %w", r.table.Name, t.Epoch, err)
-		}
-	}
-	return highest, nil
+	err = r.run(ctx)
+	return r.highest, err
 }
 
-// A raise is that of one table.
+// A raise is that of all tables of a term.
 type raise struct {
-	db    *pgxpool.Pool
-	token Token
-	table Table
+	db     *pgxpool.Pool
+	token  Token
+	tables []raised
 
-	highest int64 // epoch of any row
+	highest int64 // epoch that was met before anything was changed
+}
+
+// raised is how far a table's raise has come.
+type raised struct {
+	Table
+	highest int64 // epoch of any row, and of the watermark
 	below   int64 // rows with an epoch under the token's
 	pages   int64 // of the largest partition
-	parts   int64 // partitions that hold rows; 1 for a plain table
+	step    int64 // pages of each partition that one statement may raise
+	large   bool  // it has a watermark, which its triggers compare with
 }
 
-// partsSQL lists the tables that hold the rows: the table itself, or its partitions.
-const partsSQL = `
-    SELECT oid FROM pg_class
-     WHERE relkind <> 'p'
-       AND (oid = $2::text::regclass OR oid IN (SELECT relid FROM pg_partition_tree($2::text::regclass)))`
-
-const lookSQL = `
-SELECT t.highest, t.below, p.pages, p.parts
-  FROM (SELECT coalesce(max(epoch), 0) AS highest, count(*) FILTER (WHERE epoch < $1::bigint) AS below FROM %s) AS t,
-       (SELECT coalesce(max(pg_relation_size(oid)) / current_setting('block_size')::bigint, 0) AS pages,
-               greatest(count(*), 1) AS parts
-          FROM (` + partsSQL + `) AS part) AS p`
-
-// look reads the table's epochs and its size.
-func (r *raise) look(ctx context.Context) error {
-	ident := r.table.ident()
-	row := r.db.QueryRow(ctx, fmt.Sprintf(lookSQL, ident), r.token.Epoch, ident)
-	if err := row.Scan(&r.highest, &r.below, &r.pages, &r.parts); err != nil {
-		return fmt.Errorf("read its epochs: %w", err)
+func (r *raise) run(ctx context.Context) error {
+	err := r.retry(ctx, r.tables, func(ctx context.Context) error { return r.first(ctx, r.tables) })
+	for _, table := range r.tables {
+		r.highest = max(r.highest, table.highest)
 	}
-	if r.highest >= absurdEpoch {
-		return fmt.Errorf("a row has epoch %[2]d, which no count of terms comes to: after ALTER TABLE %[1]s DISABLE TRIGGER rota_keep_epoch, correct it by UPDATE %[1]s SET epoch = %[3]d WHERE epoch >= %[4]d, and enable the trigger again",
-			ident, r.highest, r.token.Epoch, absurdEpoch)
+	if err != nil {
+		return fmt.Errorf("raise %s to epoch %d: %w", names(r.tables), r.token.Epoch, err)
+	}
+	if r.highest > r.token.Epoch {
+		return nil
+	}
+	for i := range r.tables {
+		if err := r.rest(ctx, r.tables[i:i+1]); err != nil {
+			return fmt.Errorf("raise %s to epoch %d: %w", r.tables[i].Name, r.token.Epoch, err)
+		}
 	}
 	return nil
 }
 
-// run raises until no row is left below. Writes of earlier terms cannot add any: a guard refuses
-// them since the takeover.
-func (r *raise) run(ctx context.Context) error {
-	for r.below > 0 {
-		step := max(1, raisePages/r.parts)
-		if r.pages <= step {
-			return r.retry(ctx, r.all)
-		}
-		for from := int64(0); from < r.pages; from += step {
-			to := from + step
-			if to >= r.pages {
+func names(tables []raised) string {
+	all := make([]string, len(tables))
+	for i, t := range tables {
+		all[i] = t.Name
+	}
+	return strings.Join(all, ", ")
+}
+
+// rest raises what the first statement has left: nothing in a large table, and in a small one.
+// Writes of earlier terms cannot add to it: a guard refuses them since the takeover.
+func (r *raise) rest(ctx context.Context, one []raised) error {
+	t := &one[0]
+	if t.Large || t.small() && !t.large {
+		return nil
+	}
+	if err := r.retry(ctx, one, func(ctx context.Context) error { return r.mark(ctx, t) }); err != nil {
+		return err
+	}
+	for t.below > 0 {
+		for from := int64(0); from < t.pages; from += t.step {
+			to := from + t.step
+			if to >= t.pages {
 				to = endOfTable // it may have grown
 			}
-			if err := r.retry(ctx, func(ctx context.Context) error { return r.some(ctx, from, to) }); err != nil {
+			if err := r.retry(ctx, one, func(ctx context.Context) error { return r.some(ctx, t, from, to) }); err != nil {
 				return err
 			}
 		}
 		// A row that somebody's update moved from a range to come into one that is done is found here.
-		if err := r.look(ctx); err != nil {
+		if err := r.retry(ctx, one, func(ctx context.Context) error { return r.first(ctx, one) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// markSQL moves the watermark of a table that its job no longer calls large, so that it is not
+// below the rows. It has committed before the first row is raised, whose trigger looks at it.
+const markSQL = `UPDATE fence_watermarks SET epoch = $1::bigint WHERE protected = $2::text::regclass AND epoch < $1::bigint AND ` + waitSQL
+
+func (r *raise) mark(ctx context.Context, t *raised) error {
+	if !t.large {
+		return nil
+	}
+	_, err := r.db.Exec(ctx, markSQL, r.token.Epoch, t.ident())
+	return err
+}
+
 // waitSQL keeps a raise from waiting long without looking who holds it up. As an uncorrelated
 // subquery it takes effect before the first row is locked, in the same round trip.
 const waitSQL = `(SELECT set_config('lock_timeout', '200ms', true)) IS NOT NULL`
-
-const raiseAllSQL = `UPDATE %s SET epoch = $1::bigint WHERE epoch < $1::bigint AND ` + waitSQL
-
-func (r *raise) all(ctx context.Context) error {
-	_, err := r.db.Exec(ctx, fmt.Sprintf(raiseAllSQL, r.table.ident()), r.token.Epoch)
-	return err
-}
 
 // endOfTable is the page after the last one that a table can have.
 const endOfTable = int64(1)<<32 - 1
@@ -129,20 +137,20 @@ const endOfTable = int64(1)<<32 - 1
 const raiseSomeSQL = `
 UPDATE %s SET epoch = $1::bigint WHERE ctid >= $2::tid AND ctid < $3::tid AND epoch < $1::bigint AND ` + waitSQL
 
-func (r *raise) some(ctx context.Context, from, to int64) error {
-	_, err := r.db.Exec(ctx, fmt.Sprintf(raiseSomeSQL, r.table.ident()), r.token.Epoch, firstRow(from), firstRow(to))
+func (r *raise) some(ctx context.Context, t *raised, from, to int64) error {
+	_, err := r.db.Exec(ctx, fmt.Sprintf(raiseSomeSQL, t.ident()), r.token.Epoch, firstRow(from), firstRow(to))
 	return err
 }
 
 func firstRow(page int64) string { return fmt.Sprintf("(%d,0)", page) }
 
 // retry makes a statement until nobody holds it up, and ends the backends that do where it may.
-func (r *raise) retry(ctx context.Context, do func(context.Context) error) error {
+func (r *raise) retry(ctx context.Context, tables []raised, do func(context.Context) error) error {
 	var held, cannotEnd error
 	for {
 		err := do(ctx)
 		if heldUp(err) {
-			held, cannotEnd = err, r.endFormer(ctx)
+			held, cannotEnd = err, r.endFormer(ctx, tables)
 			continue
 		}
 		if err == nil || held == nil {
@@ -160,8 +168,8 @@ func heldUp(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "55P03") // deadlock, lock timeout
 }
 
-// endFormerSQL ends the backends of other replicas that have written to the table or locked rows of
-// it: only the table's job does, so that they are a former leader's. A raise that is itself late,
+// endFormerSQL ends the backends of other replicas that have written to the tables or locked rows of
+// them: only the tables' job does, so that they are a former leader's. A raise that is itself late,
 // its lease being another's by now, ends nobody. Behind a pooler, or where db's connections do not
 // carry the replica's application_name, it may find nobody either.
 const endFormerSQL = `
@@ -171,10 +179,16 @@ SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
    AND a.pid IN (SELECT l.pid FROM pg_locks l
                   WHERE l.locktype = 'relation' AND l.granted AND l.mode <> 'AccessShareLock'
                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                    AND l.relation IN (` + partsSQL + `))
+                    AND l.relation IN (SELECT part FROM unnest($2::text[]) AS name,
+                                              LATERAL (SELECT name::regclass UNION ALL
+                                                       SELECT relid FROM pg_partition_tree(name::regclass)) AS parts (part)))
    AND EXISTS (SELECT FROM leadership WHERE epoch = $1::bigint AND job_name = $3::text AND owner = $4::text)`
 
-func (r *raise) endFormer(ctx context.Context) error {
-	_, err := r.db.Exec(ctx, endFormerSQL, r.token.Epoch, r.table.ident(), r.token.Lease, r.token.Owner)
+func (r *raise) endFormer(ctx context.Context, tables []raised) error {
+	idents := make([]string, len(tables))
+	for i, t := range tables {
+		idents[i] = t.ident()
+	}
+	_, err := r.db.Exec(ctx, endFormerSQL, r.token.Epoch, idents, r.token.Lease, r.token.Owner)
 	return err
 }

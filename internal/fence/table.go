@@ -16,6 +16,11 @@ type Table struct {
 	Name  string   // as the catalog spells it; may be qualified by a schema
 	Key   []string // the columns of the unique key that an upsert meets
 	Stamp string   // optional: a column that every write sets to clock_timestamp()
+
+	// Large says that the table has too many rows to rewrite them all at every takeover. Its raise
+	// moves one row of fence_watermarks, which its triggers and the guard compare with: it needs
+	// SELECT fence_protect('NAME', true), and each of its writes costs a look more.
+	Large bool
 }
 
 // epochColumn is the column that makes a table a protected one.
@@ -27,12 +32,17 @@ func (t Table) ident() string {
 }
 
 func (t Table) equal(o Table) bool {
-	return t.Name == o.Name && t.Stamp == o.Stamp && slices.Equal(t.Key, o.Key)
+	return t.Name == o.Name && t.Stamp == o.Stamp && t.Large == o.Large && slices.Equal(t.Key, o.Key)
 }
 
 // setByFence says whether the fence gives the column its value.
 func (t Table) setByFence(column string) bool {
 	return column == epochColumn || (t.Stamp != "" && column == t.Stamp)
+}
+
+// literal is the table in an expression, as a value of type regclass.
+func (t Table) literal() string {
+	return "'" + strings.ReplaceAll(t.ident(), "'", "''") + "'::regclass"
 }
 
 func quoted(column string) string { return pgx.Identifier{column}.Sanitize() }

@@ -102,13 +102,28 @@ func stillOpen(conn *pgx.Conn) error {
 	return nil
 }
 
-const guardSQL = `SELECT rota_guard($1, $2, $3), current_setting('rota.fenced', true)`
+// guardSQL is completed by the watermarks that the guard looks at as well: those of the writer's
+// large tables, any of which the function may have written to.
+const guardSQL = `SELECT rota_guard($1, $2, $3%s), current_setting('rota.fenced', true)`
+
+func guardOf(tables []Table) string {
+	var large []string
+	for _, t := range tables {
+		if t.Large {
+			large = append(large, t.literal())
+		}
+	}
+	if len(large) == 0 {
+		return fmt.Sprintf(guardSQL, "")
+	}
+	return fmt.Sprintf(guardSQL, ", ARRAY["+list(large)+"]")
+}
 
 // commit sends the guard and COMMIT without a Sync between them, so that the server skips COMMIT if
 // the guard raises.
 func (w *Writer) commit(ctx context.Context, conn *pgconn.PgConn) (err error, sent bool) {
 	p := conn.StartPipeline(ctx)
-	p.SendQueryParams(guardSQL, w.token.params(), []uint32{pgtype.TextOID, pgtype.TextOID, pgtype.Int8OID}, nil, nil)
+	p.SendQueryParams(w.guard, w.token.params(), []uint32{pgtype.TextOID, pgtype.TextOID, pgtype.Int8OID}, nil, nil)
 	p.SendQueryParams("COMMIT", nil, nil, nil, nil)
 	err = p.Sync()
 	var guard, commit *pgconn.Result

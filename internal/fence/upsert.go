@@ -111,14 +111,23 @@ const upsertSQL = `
 WITH guard AS MATERIALIZED (
     SELECT set_config('lock_timeout', '500ms', true) FROM leadership
      WHERE job_name = $1::text AND owner = $2::text AND epoch = $3::bigint AND expires_at > clock_timestamp()
-       FOR KEY SHARE)
+       FOR KEY SHARE)%[7]s
 INSERT INTO %[1]s AS t (%[2]s)
 SELECT %[3]s %[4]s
- WHERE CASE WHEN EXISTS (SELECT FROM guard) THEN true
-            ELSE rota_refuse('its lease has passed on or has expired') END
+ WHERE CASE WHEN NOT EXISTS (SELECT FROM guard) THEN rota_refuse('its lease has passed on or has expired')
+            %[8]sELSE true END
 ON CONFLICT (%[5]s) DO UPDATE SET %[6]s
  WHERE CASE WHEN t.epoch <= EXCLUDED.epoch THEN true
             ELSE rota_refuse('a row was written or raised under a higher epoch') END`
+
+// Of a large table the watermark is locked as well, after the lease row and before any row.
+const (
+	markedSQL = `,
+mark AS MATERIALIZED (
+    SELECT w.epoch FROM fence_watermarks w WHERE w.protected = %s AND EXISTS (SELECT FROM guard) FOR KEY SHARE OF w)`
+	aboveSQL = `WHEN (SELECT epoch FROM mark) > $3::bigint THEN rota_refuse('the table was raised to a higher epoch')
+            `
+)
 
 // prepare makes the statement by the catalog's word on the table. A single row has SQL of its own,
 // for a function in FROM costs a tenth of such an upsert.
@@ -168,8 +177,12 @@ func prepare(ctx context.Context, conn *pgx.Conn, t Table, typ reflect.Type) (*s
 	for _, k := range t.Key {
 		key = append(key, quoted(k))
 	}
+	var mark, above string
+	if t.Large {
+		mark, above = fmt.Sprintf(markedSQL, t.literal()), aboveSQL
+	}
 	sql := func(values []string, from string) string {
-		return fmt.Sprintf(upsertSQL, t.ident(), list(into), list(append(values, rest)), from, list(key), list(set))
+		return fmt.Sprintf(upsertSQL, t.ident(), list(into), list(append(values, rest)), from, list(key), list(set), mark, above)
 	}
 	s.one = sql(one, "")
 	s.many = sql(many, fmt.Sprintf("FROM unnest(%s) AS r (%s)", list(params), list(names)))

@@ -26,6 +26,7 @@ type Writer struct {
 	db     *pgxpool.Pool
 	token  Token
 	tables map[string]Table
+	guard  string // SQL of the guard of Tx
 
 	mu         sync.Mutex
 	refusal    error
@@ -49,6 +50,7 @@ func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Po
 	w := &Writer{
 		term: term, end: end, db: db, token: t,
 		tables:     make(map[string]Table, len(tables)),
+		guard:      guardOf(tables),
 		statements: map[statementKey]*statement{},
 	}
 	for _, table := range tables {
@@ -177,7 +179,7 @@ func (w *Writer) mayWrite(t Table) error {
 		return errors.New("it is not among the job's protected tables: name it in Protects")
 	}
 	if !declared.equal(t) {
-		return errors.New("its key or stamp differs from what the job's Protects say: use one value for both")
+		return errors.New("its key, stamp or size differs from what the job's Protects say: use one value for both")
 	}
 	return nil
 }
