@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -260,4 +261,32 @@ func (e eye) now() (now time.Time) {
 		e.t.Fatal(err)
 	}
 	return now
+}
+
+// withoutOurs are the arguments of a replica that serves the jobs of a test and none of those that
+// are compiled in.
+func withoutOurs(t *testing.T) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "jobs.yaml")
+	var text []byte
+	for _, name := range []string{"bridge_health", "quote_watch", "reconciliation", "symbol_sync"} {
+		text = append(text, name+": {enabled: false}\n"...)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--jobs-file", file}
+}
+
+// spread is how many leases the members lead: the most, the least, and all.
+func (e eye) spread() (most, least, all int) {
+	e.t.Helper()
+	err := e.QueryRow(e.t.Context(), `SELECT coalesce(max(n), 0), coalesce(min(n), 0), coalesce(sum(n), 0) FROM (
+		SELECT count(l.job_name) AS n FROM replicas r
+		  LEFT JOIN leadership l ON l.owner = r.id AND l.expires_at > clock_timestamp()
+		 WHERE r.expires_at > clock_timestamp() AND NOT r.draining GROUP BY r.id) AS each`).Scan(&most, &least, &all)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return most, least, all
 }

@@ -21,19 +21,6 @@ func init() {
 	testJobs["twelve"] = testJobs["thirty"][:12]
 }
 
-// spread is how many leases the members lead: the most, the least, and all.
-func (e eye) spread() (most, least, all int) {
-	e.t.Helper()
-	err := e.QueryRow(e.t.Context(), `SELECT coalesce(max(n), 0), coalesce(min(n), 0), coalesce(sum(n), 0) FROM (
-		SELECT count(l.job_name) AS n FROM replicas r
-		  LEFT JOIN leadership l ON l.owner = r.id AND l.expires_at > clock_timestamp()
-		 WHERE r.expires_at > clock_timestamp() AND NOT r.draining GROUP BY r.id) AS each`).Scan(&most, &least, &all)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return most, least, all
-}
-
 // P9: through a rolling restart every lease is handed over, none is led twice, and in the end
 // leadership is spread.
 func TestProveRollingRestartHandsEveryLeaseOver(t *testing.T) {

@@ -83,14 +83,14 @@ func TestOrdersMoveALease(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.URL(t)
+			url, args := pgtest.URL(t), withoutOurs(t)
 			db := lookAt(t, url)
 			if deaf {
 				db.deaf()
 			}
 			replicas := map[string]*proc{}
 			for range 3 {
-				p := launch(t, url, "steered").serving()
+				p := launch(t, url, "steered", args...).serving()
 				replicas[p.id()] = p
 			}
 			for _, o := range []struct {
@@ -102,9 +102,10 @@ func TestOrdersMoveALease(t *testing.T) {
 				{"drain", "drain", func(l leaseState) []string { return []string{"replicas", "drain", l.Owner} }},
 			} {
 				var held leaseState
-				eventually(t, 30*time.Second, "steered is led", func() bool {
+				eventually(t, 30*time.Second, "steered is led, and nothing is to be moved", func() bool {
 					held = db.lease("steered")
-					return held.held() && replicas[held.Owner] != nil
+					most, least, all := db.spread()
+					return held.held() && replicas[held.Owner] != nil && all == 2 && most-least <= 1
 				})
 				order(t, url, exitOK, "jobs", "run", "steered")
 				db.running("steered")

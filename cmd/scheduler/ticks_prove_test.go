@@ -3,29 +3,12 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// withoutOurs are the arguments of a replica that serves the jobs of a test and none of those that
-// are compiled in.
-func withoutOurs(t *testing.T) []string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "jobs.yaml")
-	var text []byte
-	for _, name := range []string{"bridge_health", "quote_watch", "reconciliation", "symbol_sync"} {
-		text = append(text, name+": {enabled: false}\n"...)
-	}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--jobs-file", file}
-}
 
 // A fate is what became of one tick: the outcomes of its attempts, in order.
 type fate struct {
