@@ -4,7 +4,6 @@ package main
 
 import (
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
