@@ -82,6 +82,9 @@ END $do$;
 CREATE FUNCTION fence_protect(protected regclass, large boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     top bigint;
+    -- A fenced upsert has locked the watermark and compared it with its epoch, which it says in
+    -- rota.raised until its transaction ends; its rows are not held against it one by one.
+    unheld text := format('current_setting(''rota.raised'', true) IS DISTINCT FROM (NEW.epoch || '' '' || %L::regclass::oid)', protected);
 BEGIN
     PERFORM fence_protect(protected);
     -- From here on no row is written, so that none can be above what is found.
@@ -92,9 +95,9 @@ BEGIN
             ON CONFLICT ON CONSTRAINT fence_watermarks_pkey DO UPDATE SET epoch = EXCLUDED.epoch WHERE w.epoch < EXCLUDED.epoch;
         -- Triggers fire in the order of their names: a lower epoch is refused before it could be mended.
         EXECUTE format('CREATE OR REPLACE TRIGGER rota_watermark_1 BEFORE INSERT OR UPDATE OF epoch ON %s '
-                       'FOR EACH ROW EXECUTE FUNCTION rota_watermark(''said'')', protected);
+                       'FOR EACH ROW WHEN (%s) EXECUTE FUNCTION rota_watermark(''said'')', protected, unheld);
         EXECUTE format('CREATE OR REPLACE TRIGGER rota_watermark_2 BEFORE UPDATE ON %s '
-                       'FOR EACH ROW WHEN (NEW.epoch = OLD.epoch) EXECUTE FUNCTION rota_watermark(''silent'')', protected);
+                       'FOR EACH ROW WHEN (NEW.epoch = OLD.epoch AND %s) EXECUTE FUNCTION rota_watermark(''silent'')', protected, unheld);
         RETURN;
     END IF;
     EXECUTE format('DROP TRIGGER IF EXISTS rota_watermark_1 ON %s', protected);

@@ -9,81 +9,68 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// raiseRows is the most that one statement raises, so that nobody waits long for its locks.
+const raiseRows = 4000
+
 // The first statement of a raise looks at all tables and, if nothing is above the token's epoch,
-// moves the watermarks of the large ones and raises the rows of the small ones at once: every round
-// trip is a part of the time in which nobody leads. It is put together from these parts; $1 is the
-// epoch, and %[2]d the parameter that names the table %[1]s.
+// moves the watermarks of the large ones and raises those with few rows at once: every round trip is
+// a part of the time in which nobody leads, and so is what there is to plan. It is put together from
+// these parts; $1 is the epoch, %[1]s the table, and %[2]d the parameter that names it.
 const (
-	marksSQL = `
-mark AS MATERIALIZED (SELECT protected, epoch FROM fence_watermarks WHERE protected = ANY (ARRAY[%s]::regclass[]))`
+	lookSQL = `
+at%[2]d AS MATERIALIZED (
+    SELECT coalesce(max(epoch), 0) AS highest, count(*) FILTER (WHERE epoch < $1::bigint) AS below,
+           (SELECT epoch FROM fence_watermarks WHERE protected = $%[2]d::text::regclass) AS mark, false AS held
+      FROM %[1]s)`
 
-	lookSQL = `,
-rows%[2]d AS MATERIALIZED (
-    SELECT coalesce(max(epoch), 0) AS highest, count(*) FILTER (WHERE epoch < $1::bigint) AS below FROM %[1]s
-), size%[2]d AS MATERIALIZED (
-    SELECT pages, greatest(1, %[3]d / greatest(1, parts)) AS step
-      FROM (SELECT max(pg_relation_size(oid)) / current_setting('block_size')::bigint AS pages, count(*) - 1 AS parts
-              FROM (SELECT $%[2]d::text::regclass AS oid UNION ALL
-                    SELECT relid FROM pg_partition_tree($%[2]d::text::regclass) WHERE isleaf) AS part) AS parts
-)`
+	// Of a large table no row is read; what matters is that its triggers are there.
+	lookLargeSQL = `
+at%[2]d AS MATERIALIZED (
+    SELECT 0::bigint AS highest, 0::bigint AS below,
+           (SELECT epoch FROM fence_watermarks WHERE protected = $%[2]d::text::regclass) AS mark,
+           (SELECT count(*) = 2 FROM pg_trigger
+             WHERE tgrelid = $%[2]d::text::regclass AND tgname IN ('rota_watermark_1', 'rota_watermark_2')
+               AND tgfoid = 'rota_watermark'::regproc AND tgenabled IN ('O', 'A')) AS held)`
 
-	// A large table's row count is of no interest; what matters is that its triggers are there.
-	largeSQL = `,
-rows%[2]d AS MATERIALIZED (
-    SELECT 0::bigint AS highest, 0::bigint AS below
-), size%[2]d AS MATERIALIZED (
-    SELECT 0::bigint AS pages, count(*) AS step FROM pg_trigger
-     WHERE tgrelid = $%[2]d::text::regclass AND tgname IN ('rota_watermark_1', 'rota_watermark_2')
-       AND tgfoid = 'rota_watermark'::regproc AND tgenabled IN ('O', 'A')
-)`
+	// notAboveSQL is a condition of every change, for each table. As an uncorrelated subquery, like the
+	// one in waitSQL, it is decided before the first row.
+	notAboveSQL = ` AND (SELECT greatest(highest, mark) <= $1::bigint FROM at%[2]d)`
 
-	topSQL = `,
-top AS MATERIALIZED (SELECT max(highest) AS highest FROM (SELECT max(epoch) AS highest FROM mark%s) AS each)`
-
-	moveSQL = `,
-moved AS (
-    UPDATE fence_watermarks SET epoch = $1::bigint
-     WHERE protected = ANY (ARRAY[%s]::regclass[]) AND epoch < $1::bigint
-       AND coalesce((SELECT highest FROM top), 0) <= $1::bigint AND ` + waitSQL + `
-)`
-
-	raiseAllSQL = `,
+	raiseFewSQL = `
 raised%[2]d AS (
     UPDATE %[1]s SET epoch = $1::bigint
-     WHERE epoch < $1::bigint AND (SELECT highest FROM top) <= $1::bigint AND (SELECT pages <= step FROM size%[2]d)
-       AND NOT EXISTS (SELECT FROM mark WHERE protected = $%[2]d::text::regclass) AND ` + waitSQL + `
-)`
+     WHERE epoch < $1::bigint AND (SELECT below <= %[4]d AND mark IS NULL FROM at%[2]d)%[3]s AND ` + waitSQL + `)`
+
+	moveSQL = `
+raised%[2]d AS (
+    UPDATE fence_watermarks SET epoch = $1::bigint
+     WHERE epoch < $1::bigint AND protected = $%[2]d::text::regclass%[3]s AND ` + waitSQL + `)`
 
 	tellSQL = `
-SELECT %[2]d AS i, greatest(highest, epoch), below, pages, step, epoch IS NOT NULL
-  FROM rows%[2]d, size%[2]d LEFT JOIN mark ON protected = $%[2]d::text::regclass`
+SELECT %[2]d, greatest(highest, mark), below, mark IS NOT NULL, held FROM at%[2]d`
 )
 
 // firstParam is the number of the parameter that names the first table.
 const firstParam = 2
 
 func firstSQL(tables []raised) string {
-	var looks, raises, above, tells, all, large []string
+	var parts, changes, tells []string
+	notAbove := ""
 	for i, t := range tables {
-		n := i + firstParam
-		param := fmt.Sprintf("$%d::text", n)
-		all = append(all, param)
+		look, change := lookSQL, raiseFewSQL
 		if t.Large {
-			large = append(large, param)
-			looks = append(looks, fmt.Sprintf(largeSQL, t.ident(), n))
-		} else {
-			looks = append(looks, fmt.Sprintf(lookSQL, t.ident(), n, raisePages))
-			raises = append(raises, fmt.Sprintf(raiseAllSQL, t.ident(), n))
-			above = append(above, fmt.Sprintf(" UNION ALL SELECT highest FROM rows%d", n))
+			look, change = lookLargeSQL, moveSQL
 		}
-		tells = append(tells, fmt.Sprintf(tellSQL, t.ident(), n))
+		n := firstParam + i
+		parts = append(parts, fmt.Sprintf(look, t.ident(), n))
+		changes = append(changes, change)
+		tells = append(tells, fmt.Sprintf(tellSQL, "", n))
+		notAbove += fmt.Sprintf(notAboveSQL, "", n)
 	}
-	if len(large) > 0 {
-		raises = append(raises, fmt.Sprintf(moveSQL, list(large)))
+	for i, t := range tables {
+		parts = append(parts, fmt.Sprintf(changes[i], t.ident(), firstParam+i, notAbove, raiseRows))
 	}
-	return "WITH" + fmt.Sprintf(marksSQL, list(all)) + strings.Join(looks, "") +
-		fmt.Sprintf(topSQL, strings.Join(above, "")) + strings.Join(raises, "") +
-		strings.Join(tells, " UNION ALL") + " ORDER BY i"
+	return "WITH" + strings.Join(parts, ",") + strings.Join(tells, " UNION ALL")
 }
 
 // first sends the first statement, and reads what it met.
@@ -98,7 +85,7 @@ func (r *raise) first(ctx context.Context, tables []raised) error {
 	}
 	var n int
 	var met raised
-	if _, err = pgx.ForEachRow(rows, []any{&n, &met.highest, &met.below, &met.pages, &met.step, &met.large}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&n, &met.highest, &met.below, &met.marked, &met.held}, func() error {
 		t := &tables[n-firstParam]
 		met.Table = t.Table
 		*t = met
@@ -114,18 +101,18 @@ func (r *raise) first(ctx context.Context, tables []raised) error {
 	return nil
 }
 
-// small says whether the first statement has raised all rows of a plain table.
-func (t *raised) small() bool { return t.pages <= t.step }
+// done says whether the first statement has raised all of the table.
+func (t *raised) done() bool { return t.Large || t.below <= raiseRows && !t.marked }
 
 // check refuses a table whose fence does not hold.
 func (t *raised) check(epoch int64) error {
-	if t.Large && (!t.large || t.step != 2) {
+	if t.Large && !(t.marked && t.held) {
 		return fmt.Errorf("%s is not protected as a large table, by a watermark and its triggers: SELECT fence_protect('%[1]s', true)", t.ident())
 	}
 	if t.highest < absurdEpoch {
 		return nil
 	}
-	if t.large {
+	if t.marked {
 		return absurd("fence_watermarks", "the watermark of "+t.ident(), t.highest, epoch)
 	}
 	return absurd(t.ident(), "a row", t.highest, epoch)

@@ -14,15 +14,11 @@ import (
 // epoch above it would soon be at the end of what a bigint holds.
 const absurdEpoch = int64(1) << 62
 
-// raisePages is about how much of a table one statement raises: short enough that nobody waits long
-// for its locks, some thousands of rows at most.
-const raisePages = 32
-
 // Raise brings the tables up to the token's epoch, before a new term does any work: the rows of a
 // plain table, the watermark of a large one. It returns the highest epoch that it met: one above the
 // token's own means that the lease row has been reset or restored, and then nothing was changed.
 //
-// It is one statement where all tables are large or small. Others are raised in batches that commit
+// It is one statement where all tables are large or have few rows. Others are raised in batches that commit
 // by themselves, so that after an error, or the end of ctx, some rows may be raised and others not;
 // raising again is harmless. A row held by somebody is waited for as long as ctx lasts: a former
 // leader's transaction ends by itself after half a second without a statement, and its backends are
@@ -53,9 +49,8 @@ type raised struct {
 	Table
 	highest int64 // epoch of any row, and of the watermark
 	below   int64 // rows with an epoch under the token's
-	pages   int64 // of the largest partition
-	step    int64 // pages of each partition that one statement may raise
-	large   bool  // it has a watermark, which its triggers compare with
+	marked  bool  // it has a watermark
+	held    bool  // a large table's triggers compare with its watermark
 }
 
 func (r *raise) run(ctx context.Context) error {
@@ -85,20 +80,24 @@ func names(tables []raised) string {
 	return strings.Join(all, ", ")
 }
 
-// rest raises what the first statement has left: nothing in a large table, and in a small one.
+// rest raises what the first statement has left: many rows.
 // Writes of earlier terms cannot add to it: a guard refuses them since the takeover.
 func (r *raise) rest(ctx context.Context, one []raised) error {
 	t := &one[0]
-	if t.Large || t.small() && !t.large {
+	if t.done() {
 		return nil
 	}
 	if err := r.retry(ctx, one, func(ctx context.Context) error { return r.mark(ctx, t) }); err != nil {
 		return err
 	}
 	for t.below > 0 {
-		for from := int64(0); from < t.pages; from += t.step {
-			to := from + t.step
-			if to >= t.pages {
+		pages, step, err := r.size(ctx, t)
+		if err != nil {
+			return err
+		}
+		for from := int64(0); from < pages; from += step {
+			to := from + step
+			if to >= pages {
 				to = endOfTable // it may have grown
 			}
 			if err := r.retry(ctx, one, func(ctx context.Context) error { return r.some(ctx, t, from, to) }); err != nil {
@@ -118,11 +117,27 @@ func (r *raise) rest(ctx context.Context, one []raised) error {
 const markSQL = `UPDATE fence_watermarks SET epoch = $1::bigint WHERE protected = $2::text::regclass AND epoch < $1::bigint AND ` + waitSQL
 
 func (r *raise) mark(ctx context.Context, t *raised) error {
-	if !t.large {
+	if !t.marked {
 		return nil
 	}
 	_, err := r.db.Exec(ctx, markSQL, r.token.Epoch, t.ident())
 	return err
+}
+
+// sizeSQL asks for the pages of the largest partition, and for how many partitions there are.
+const sizeSQL = `
+SELECT max(pg_relation_size(part)) / current_setting('block_size')::bigint, count(*)
+  FROM (SELECT $1::text::regclass UNION SELECT relid FROM pg_partition_tree($1::text::regclass) WHERE isleaf) AS parts (part)`
+
+// raisePages is about how much of a table one statement raises where there is much: as raiseRows.
+const raisePages = 32
+
+func (r *raise) size(ctx context.Context, t *raised) (pages, step int64, err error) {
+	var parts int64
+	if err := r.db.QueryRow(ctx, sizeSQL, t.ident()).Scan(&pages, &parts); err != nil {
+		return 0, 0, fmt.Errorf("ask for its size: %w", err)
+	}
+	return pages, max(1, raisePages/parts), nil
 }
 
 // waitSQL keeps a raise from waiting long without looking who holds it up. As an uncorrelated

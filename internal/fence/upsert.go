@@ -120,12 +120,17 @@ ON CONFLICT (%[5]s) DO UPDATE SET %[6]s
  WHERE CASE WHEN t.epoch <= EXCLUDED.epoch THEN true
             ELSE rota_refuse('a row was written or raised under a higher epoch') END`
 
-// Of a large table the watermark is locked as well, after the lease row and before any row.
+// Of a large table the watermark is locked as well, after the lease row and before any row. Where it
+// is the token's, as after a raise, the table's triggers need not look at it for every row: rota.raised
+// tells them, for as long as the lock holds.
 const (
 	markedSQL = `,
 mark AS MATERIALIZED (
-    SELECT w.epoch FROM fence_watermarks w WHERE w.protected = %s AND EXISTS (SELECT FROM guard) FOR KEY SHARE OF w)`
+    SELECT w.epoch FROM fence_watermarks w WHERE w.protected = %[1]s AND EXISTS (SELECT FROM guard) FOR KEY SHARE OF w
+), told AS MATERIALIZED (
+    SELECT set_config('rota.raised', epoch || ' ' || %[1]s::oid, true) FROM mark WHERE epoch = $3::bigint)`
 	aboveSQL = `WHEN (SELECT epoch FROM mark) > $3::bigint THEN rota_refuse('the table was raised to a higher epoch')
+            WHEN EXISTS (SELECT FROM told) THEN true
             `
 )
 
