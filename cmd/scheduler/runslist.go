@@ -27,8 +27,10 @@ func runsListCommand(env []string, cfg *Config) *cobra.Command {
 			}
 			var page status.RunsPage
 			err := reading(cmd.Context(), *cfg, env, nil, func(r *status.Reader) (err error) {
-				page, err = r.Runs(cmd.Context(), of)
-				return err
+				if page, err = r.Runs(cmd.Context(), of); err != nil || len(page.Runs) > 0 {
+					return err
+				}
+				return tellUnknown(cmd, r, job)
 			})
 			switch {
 			case err != nil:

@@ -30,6 +30,7 @@ type Line struct {
 // An AuditOf says which lines are wanted; the zero value: the newest of all.
 type AuditOf struct {
 	Job    string // empty: of all jobs; AllJobs: what was done to all at once
+	Actor  string // empty: whoever it was
 	Before int64  // only lines with a lower id; zero: from the newest
 	Limit  int    // 1 to Most; zero: 50
 }
@@ -72,6 +73,10 @@ func (r *Reader) Audit(ctx context.Context, q AuditOf) (AuditPage, error) {
 	if q.Job != "" {
 		sql, args = sql+` AND job = $3`, append(args, q.Job)
 	}
+	if q.Actor != "" {
+		args = append(args, q.Actor)
+		sql += fmt.Sprintf(` AND actor = $%d`, len(args))
+	}
 	var p AuditPage
 	var err error
 	p.AsOf, err = r.ask(ctx, []question{{sql + newestSQL, args}}, func(_ time.Time, res pgx.BatchResults) (err error) {
@@ -86,4 +91,19 @@ func (r *Reader) Audit(ctx context.Context, q AuditOf) (AuditPage, error) {
 		p.Next = p.Lines[q.Limit-1].ID
 	}
 	return p, nil
+}
+
+const knownSQL = `
+SELECT EXISTS (SELECT FROM leadership WHERE job_name = $1) OR EXISTS (SELECT FROM runs WHERE job = $1)
+    OR EXISTS (SELECT FROM audit WHERE job = $1)`
+
+// Knows reports whether the database has anything of a job of that name.
+func (r *Reader) Knows(ctx context.Context, job string) (known bool, err error) {
+	_, err = r.ask(ctx, []question{{knownSQL, []any{job}}}, func(_ time.Time, res pgx.BatchResults) error {
+		return res.QueryRow().Scan(&known)
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for the job %q: %w", job, err)
+	}
+	return known, nil
 }
