@@ -53,6 +53,7 @@ type jobRow struct {
 	Enabled  bool        `json:"enabled"`
 	Warnings []string    `json:"warnings"` // of what its schedule can hardly mean
 	Source   string      `json:"source"`
+	Counted  string      `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
 }
 
 // describeJobs says what is compiled in, and the next n ticks of each after now.

@@ -13,33 +13,45 @@ import (
 )
 
 func jobsCommand(env []string) *cobra.Command {
-	cmd := group("jobs", "What is compiled in, when it is due, and orders about it", jobsListCommand(), jobsShowCommand(env), jobsNextCommand(env))
+	cmd := group("jobs", "What is compiled in, when it is due, and orders about it", jobsListCommand(env), jobsShowCommand(env), jobsNextCommand(env))
 	cmd.AddCommand(steerJobsCommands(env)...)
 	return cmd
 }
 
-func jobsListCommand() *cobra.Command {
-	var (
-		asJSON bool
-		file   string
-	)
+func jobsListCommand(env []string) *cobra.Command {
+	cfg := Defaults()
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the jobs compiled into this binary; needs no database",
+		Long: `List names the jobs compiled into this binary, with what a jobs file changes about them.
+
+It needs no database. Where one is named and answers, it says which jobs the replicas run by another
+schedule, since their jobs file changes it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			jobs, err := loadJobs(file)
+			jobs, err := loadJobs(cfg.JobsFile)
 			if err != nil {
 				return coded(exitUsage, err)
 			}
 			rows := describeJobs(jobs, time.Now(), 1)
+			counted := glance(cmd.Context(), cfg, env)
+			for i, j := range jobs {
+				rows[i].Counted = differing(j, counted[j.Name])
+			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"jobs": rows})
+			}
+			for _, r := range rows {
+				if r.Counted != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", r.Name, differs(r.Counted))
+				}
 			}
 			return printJobs(cmd.OutOrStdout(), rows)
 		},
 	}
 	jsonFlag(cmd, &asJSON)
-	jobsFileFlag(cmd.Flags(), &file)
+	jobsFileFlag(cmd.Flags(), &cfg.JobsFile)
+	databaseFlag(cmd.Flags(), &cfg)
 	return cmd
 }
 

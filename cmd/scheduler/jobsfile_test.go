@@ -103,6 +103,33 @@ func TestDisabledJobIsNotCompetedFor(t *testing.T) {
 	})
 }
 
+// P10: a command that knows only the compiled-in schedule says where the replicas use another.
+func TestScheduleThatAReplicasFileChangesIsToldOf(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := lookAt(t, url)
+	db.execute(`INSERT INTO progress (lease, last_tick, schedule) VALUES ('symbol_sync', now(), 'every 4s'), ('bridge_health', now(), 'every 3s')`)
+	path := jobsFile(t, "symbol_sync: {schedule: every 4s}\n")
+	for _, command := range []string{"jobs list", "jobs next symbol_sync", "jobs next symbol_sync --last", "jobs show symbol_sync"} {
+		for _, file := range [][]string{nil, {"--jobs-file", path}} {
+			args := append(strings.Fields(command), file...)
+			out, talk, code := runHere(t, []string{"DATABASE_URL=" + url}, args...)
+			if said := strings.Count(out+talk, "replicas use every 4s: a jobs file changes it"); code != exitOK || said != 1-len(file)/2 || strings.Count(out+talk, "replicas use") != said {
+				t.Errorf("%v: exit code %d, it is said %d times:\n%s%s", args, code, said, out, talk)
+			}
+			out, talk, code = runHere(t, []string{"DATABASE_URL=" + url}, append(args, "--json")...)
+			if said := strings.Count(out, `"replicas_schedule": "every 4s"`); code != exitOK || talk != "" || said != 1-len(file)/2 {
+				t.Errorf("%v --json: exit code %d, it is said %d times:\n%s%s", args, code, said, out, talk)
+			}
+		}
+	}
+	for _, command := range []string{"jobs list", "jobs next symbol_sync"} {
+		if out, talk, code := runHere(t, []string{somewhere}, strings.Fields(command)...); code != exitOK || out == "" || talk != "" {
+			t.Errorf("%s, with a database that does not answer: exit code %d\n%s%s", command, code, out, talk)
+		}
+	}
+}
+
 func TestScheduleThatCanHardlyBeMeantIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	path := jobsFile(t, "symbol_sync: {schedule: '*/90 * * * *'}\n")

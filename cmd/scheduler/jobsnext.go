@@ -23,10 +23,12 @@ func jobsNextCommand(env []string) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "next NAME", Short: "Say when a job is due; needs no database",
-		Long: `Next says when a job is due, by this machine's clock.
+		Long: `Next says when a job is due by the schedule compiled into this binary, or the one of --jobs-file, and by
+this machine's clock. Where a database is named and answers, it says so if the replicas use another schedule,
+since their jobs file changes it: with that file here too, the instants are theirs.
 
-With --last it asks the database: the instants are those that the replicas and the page have, by the
-database's clock, and the first line is the newest tick that was taken, and what became of it.`,
+With --last it asks the database: the instants are by the database's clock, and the first line is the newest
+tick that was taken, and what became of it.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,13 +40,18 @@ database's clock, and the first line is the newest tick that was taken, and what
 				return coded(exitUsage, fmt.Errorf("-n %d: it must be between 1 and %d", n, mostTicks))
 			}
 			said := ticking{Job: job.Name, Next: nextTicks(job, time.Now(), n)}
-			if last {
+			if !last {
+				said.Counted = differing(job, glance(cmd.Context(), cfg, env)[job.Name])
+			} else {
 				if said, err = readTicking(cmd.Context(), cfg, env, job, n); err != nil {
 					return err
 				}
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), said)
+			}
+			if said.Counted != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", job.Name, differs(said.Counted))
 			}
 			switch {
 			case job.Disabled:
@@ -70,6 +77,8 @@ type ticking struct {
 	AsOf *time.Time  `json:"as_of,omitempty"` // by the database's clock, where it was asked
 	Last *lastTaken  `json:"last,omitempty"`
 	Next []time.Time `json:"next"`
+
+	Counted string `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
 }
 
 // A lastTaken is how far a job's schedule has come.
@@ -93,7 +102,7 @@ func readTicking(ctx context.Context, cfg Config, env []string, job registry.Job
 
 // tickingOf says when the job is due after the moment at which its last tick was read.
 func tickingOf(job registry.Job, last status.LastTick, n int) ticking {
-	t := ticking{Job: job.Name, AsOf: &last.AsOf, Next: nextTicks(job, last.AsOf, n), Last: &lastTaken{run: last.Run, asOf: last.AsOf}}
+	t := ticking{Job: job.Name, AsOf: &last.AsOf, Counted: differing(job, last.Schedule), Next: nextTicks(job, last.AsOf, n), Last: &lastTaken{run: last.Run, asOf: last.AsOf}}
 	if last.Tick.IsZero() {
 		return t
 	}

@@ -55,6 +55,7 @@ type shownJob struct {
 	Source   string           `json:"source"`
 	Next     []time.Time      `json:"next"`
 	LastRuns []status.RunJSON `json:"last_runs"`
+	Counted  string           `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
 
 	lease status.Lease
 	runs  []status.Run
@@ -87,6 +88,11 @@ func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (s
 		i := slices.IndexFunc(snap.Leases, func(l status.Lease) bool { return l.Job == job.Name })
 		s.Moment, s.lease = snap.Moment(), snap.Leases[i] // a job that is known is in every snapshot
 		s.Job, s.Next = s.lease.JobJSON(), nextTicks(job, snap.AsOf, shownTicks)
+		counted, err := r.Schedules(ctx)
+		if err != nil {
+			return err
+		}
+		s.Counted = differing(job, counted[job.Name])
 		page, err := r.Runs(ctx, status.RunsOf{Job: job.Name, Limit: 10})
 		s.runs, s.LastRuns = page.Runs, []status.RunJSON{}
 		for _, run := range page.Runs {
@@ -134,6 +140,9 @@ func printJob(out io.Writer, s shownJob) error {
 	line("runbook", "%s", dash(l.Runbook))
 	line("source", "%s", s.Source)
 	line("schedule", "%s (%s)", l.Words, l.Schedule)
+	if s.Counted != "" {
+		line("but", "%s", differs(s.Counted))
+	}
 	line("policies", "%s", s.Policies.words())
 	line("protects", "%s", dashed(s.Protects))
 	if args, err := json.Marshal(s.Args); err == nil && s.Args != nil {

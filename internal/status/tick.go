@@ -20,6 +20,30 @@ type LastTick struct {
 
 const progressSQL = `SELECT last_tick, schedule FROM progress WHERE lease = $1`
 
+const schedulesSQL = `SELECT lease, schedule FROM progress`
+
+// Schedules reads by which schedule the ticks of each lease are counted: that of the replica that led
+// it last, with its jobs file.
+func (r *Reader) Schedules(ctx context.Context) (map[string]string, error) {
+	counted := map[string]string{}
+	_, err := r.ask(ctx, []question{{schedulesSQL, nil}}, func(_ time.Time, res pgx.BatchResults) error {
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		var lease, schedule string
+		_, err = pgx.ForEachRow(rows, []any{&lease, &schedule}, func() error {
+			counted[lease] = schedule
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the schedules: %w", err)
+	}
+	return counted, nil
+}
+
 // A row for several ticks stands at the last of them.
 const runOfTickSQL = `
 SELECT ` + runColumns + `
