@@ -63,6 +63,7 @@ COMMENT ON COLUMN requests.result IS 'what became of it; NULL until a replica ha
 
 CREATE UNIQUE INDEX requests_key ON requests (job, key) WHERE key IS NOT NULL;
 CREATE INDEX requests_open ON requests (id) WHERE done_at IS NULL;
+CREATE INDEX requests_cancel ON requests (run_id) WHERE kind = 'cancel';
 
 -- Who did what, and why. A line is written in the transaction of what it tells of.
 CREATE TABLE audit (

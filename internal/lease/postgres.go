@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +52,7 @@ const registerAbilitySQL = `INSERT INTO abilities (id, jobs) VALUES ($1, $2) ON 
 func (p *postgres) register(ctx context.Context, names []string, a ability) error {
 	err := run(ctx, p.db, leaseTx(ctx, "",
 		statement{sql: registerSQL, args: []any{names}},
-		statement{sql: registerAbilitySQL, args: []any{a.id, slices.Sorted(maps.Keys(a.jobs))}},
+		statement{sql: registerAbilitySQL, args: []any{a.id, a.names()}},
 		statement{sql: forgetSQL}))
 	if err != nil {
 		return fmt.Errorf("register %d leases: %w", len(names), err)

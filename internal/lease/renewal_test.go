@@ -41,6 +41,36 @@ func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
 	}
 }
 
+// P8: a row that somebody holds costs that lease alone, and at once: the renewal answers while the
+// row is still held, and renews the others. A fenced write's lock is no hindrance to its own lease.
+func TestRenewalDoesNotWaitForAHeldRow(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newPostgres(db, time.Second)
+	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
+	mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0})
+	for strength, want := range map[string]verdict{
+		"UPDATE": locked, "NO KEY UPDATE": locked, "SHARE": locked, "KEY SHARE": renewed,
+	} {
+		holder, err := db.Begin(t.Context())
+		must(t, err)
+		_, err = holder.Exec(t.Context(), "SELECT FROM leadership WHERE job_name = 'a' FOR "+strength)
+		must(t, err)
+		before := query[time.Time](t, db, "SELECT expires_at FROM leadership WHERE job_name = 'b'")
+		// One that waited would end in an error by this deadline, for the row is held until it has answered.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		v, err := s.renew(ctx, "r1", hour, []holding{{"a", 1}, {"b", 1}})
+		cancel()
+		if err != nil || !slices.Equal(v, []verdict{want, renewed}) {
+			t.Errorf("held FOR %s: verdicts %v, %v; want %v and renewed", strength, v, err, want)
+		}
+		if !query[time.Time](t, db, "SELECT expires_at FROM leadership WHERE job_name = 'b'").After(before) {
+			t.Errorf("held FOR %s: the other lease was not renewed", strength)
+		}
+		must(t, holder.Rollback(t.Context()))
+	}
+}
+
 // An answer that leaves a lease out, or speaks of one twice, renews nothing.
 func TestAnswerThatDoesNotSpeakOfEachLeaseIsAnError(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,11 @@ func newAbility(jobs []string) *ability {
 		a.jobs[j] = true
 	}
 	return a
+}
+
+// names are the jobs, in no order; empty, and not nil, where there are none.
+func (a *ability) names() []string {
+	return slices.AppendSeq(make([]string, 0, len(a.jobs)), maps.Keys(a.jobs))
 }
 
 func (a *ability) lead(job string) bool { return a != nil && a.jobs[job] }

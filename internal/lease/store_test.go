@@ -180,6 +180,11 @@ func TestStoreConformance(t *testing.T) {
 		must(err)
 		want("other members", []int{len(l.peers), len(l2.peers), len(l3.peers)}, []int{0, 1, 2})
 		want("what another can lead", l2.peers[0], peer{"r1", self("r1").ability})
+		nothing := newAbility(nil)
+		must(b.register(ctx, nil, *nothing))
+		if idle, err := b.abilities(ctx, []string{nothing.id}); err != nil || len(idle) != 1 || len(idle[0].jobs) != 0 {
+			t.Fatalf("a member that can lead nothing is known as %v: %v", idle, err)
+		}
 		known, err := b.abilities(ctx, []string{l2.peers[0].ability, "unknown"})
 		must(err)
 		want("an ability", known, []ability{*newAbility([]string{"a", "b", "c"})})

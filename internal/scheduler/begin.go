@@ -10,7 +10,7 @@ import (
 )
 
 // beginSQL: with its lease row locked, every open run of a lease that is not of this very term is
-// of an earlier one. The ticks of a schedule that is new to this lease count from now. A last tick
+// of an earlier one; one that was to be cancelled is not run again. The ticks of a schedule that is new to this lease count from now. A last tick
 // that lies ahead was claimed before the database's clock was set back: it is brought back to now,
 // or there would be silence until the clock has caught up; what was run of the time in between is
 // not run twice, for its rows are there. A lease with several runs to be run again, as may be where
@@ -26,7 +26,9 @@ led AS MATERIALIZED (
       CROSS JOIN LATERAL (SELECT clock_timestamp() AS now) t
      WHERE h.owner = $1 AND h.epoch = a.epoch AND h.expires_at > t.now),
 orphan AS MATERIALIZED (
-    SELECT r.id, r.attempt < led.tries AS again FROM runs r JOIN led ON led.lease = r.lease
+    SELECT r.id, r.attempt < led.tries AND NOT EXISTS (
+               SELECT FROM requests q WHERE q.kind = 'cancel' AND q.run_id = r.id) AS again
+      FROM runs r JOIN led ON led.lease = r.lease
      WHERE r.ended_at IS NULL AND (r.owner <> $1 OR r.epoch <> led.epoch)
        FOR UPDATE OF r SKIP LOCKED),
 closed AS (

@@ -143,3 +143,18 @@ func TestBeginBringsProgressThatLiesAheadBackToNow(t *testing.T) {
 		t.Error("the progress is still ahead")
 	}
 }
+
+// A run that was to be cancelled when its term ended is not run again.
+func TestCancelledRunThatWasLostIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner) VALUES ('job', 'job', '2026-01-01 08:00Z', 1, 'old'), ('other', 'other', '2026-01-01 08:00Z', 1, 'old')`)
+	mustExec(t, db, `INSERT INTO requests (kind, job, lease, run_id, asked_by, done_at, result)
+		SELECT 'cancel', lease, lease, id, 'ann', clock_timestamp(), 'settled' FROM runs WHERE lease = 'job'`)
+	s := &postgres{db, "new"}
+	for name, want := range map[string]int{"job": 0, "other": 1} {
+		if got := begins(t, s, leads(t, db, name, "new", 2)); len(got.again) != want || got.lost != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

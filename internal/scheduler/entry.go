@@ -190,7 +190,7 @@ func (e *entry) judge(c claimed, now time.Time) *run {
 	}
 	started := run{id: c.run, attempt: asked.run}
 	started.number = c.attempt
-	e.begin(asked.kind, c.run, now)
+	e.begin(c.run, now)
 	return &started
 }
 
@@ -202,16 +202,17 @@ func (e *entry) knows(run int64) bool {
 	return known
 }
 
-// begin notes that a run begins. What is due by then did not fall due during it, and is for the job's
-// policy to judge once it has ended.
-func (e *entry) begin(k kind, run int64, now time.Time) {
+// begin notes that a run begins. What is due by then did not fall due during it, whether it waited
+// for what came first or for the answer to a claim, and is for the job's policy to judge once the run
+// has ended.
+func (e *entry) begin(run int64, now time.Time) {
 	maps.DeleteFunc(e.begun, func(_ int64, recorded <-chan struct{}) bool { return recorded != nil && isClosed(recorded) })
 	e.begun[run] = nil
 	if !e.catchingUp {
 		e.began = now
 	}
 	e.busy, e.ended = true, time.Time{}
-	e.catchingUp = (k != scheduled || e.job.Missed == registry.RunAll) && e.ticked(now)
+	e.catchingUp = e.ticked(now)
 }
 
 // setBack moves what the entry has noted by a clock that has been set back since.

@@ -74,8 +74,11 @@ func (r result) judge() outcome {
 }
 
 // cutShort reports whether the run was kept from finishing by what became of its replica: its tick
-// should be run again by the next term.
+// should be run again by the next term. What was cancelled first is not.
 func (r result) cutShort() bool {
+	if errors.Is(r.cause, ErrCancelled) || errors.Is(r.cause, ErrPaused) {
+		return false
+	}
 	switch r.judge() {
 	case lost, refused:
 		return true

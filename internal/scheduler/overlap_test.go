@@ -112,3 +112,29 @@ func TestTicksOfAnOutageAreJudgedByWhatTheJobDid(t *testing.T) {
 		b.closes(term)
 	})
 }
+
+// P7: ticks that fall due while the claim of an earlier one is under way did not fall due during a run:
+// the newest of them is run after it, and the others are missed.
+func TestTicksThatAreDueBeforeAClaimIsAnsweredAreNotSkipped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, job("job", takes(700*time.Millisecond)))
+		slow := true
+		b.store.set(func() {
+			b.store.fault = func(call string) error {
+				if call == "claim" && slow {
+					slow = false
+					time.Sleep(13 * time.Second)
+				}
+				return nil
+			}
+		})
+		term := newFakeTerm()
+		b.leads(term, "job", 1)
+		after(21 * time.Second)
+		if h := b.store.history("job"); h != "+5s success, +10s missed, +15s success, +20s success" {
+			t.Errorf("the history is %s", h)
+		}
+		b.closes(term)
+	})
+}
