@@ -21,7 +21,7 @@ func reading(ctx context.Context, cfg Config, env []string, jobs []registry.Job,
 		return err
 	}
 	defer db.Close()
-	return read(status.NewPatient(db, jobs, 5*time.Second))
+	return schemaError(read(status.NewPatient(db, jobs, 5*time.Second)))
 }
 
 // readStatus reads a snapshot, with what this binary knows of its jobs.

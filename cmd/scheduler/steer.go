@@ -76,12 +76,24 @@ func atDesk(cmd *cobra.Command, cfg Config, env []string, f func(context.Context
 }
 
 func deskError(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case errors.Is(err, control.ErrInvalid), errors.Is(err, control.ErrNotFound):
+	if errors.Is(err, control.ErrInvalid) || errors.Is(err, control.ErrNotFound) {
 		return coded(exitUsage, err)
-	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703"): // no such table, no such column
-		return coded(exitSchema, fmt.Errorf("the schema of the database is older than this binary needs: scheduler migrate up brings it up to date: %w", err))
+	}
+	return schemaError(err)
+}
+
+// schemaError gives what a database without our schema, or with an older one, or one that refuses
+// our text says the exit code and the way out.
+func schemaError(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42P01", "42703", "42883": // no such table, column, function
+		return coded(exitSchema, fmt.Errorf("the schema of the database is older than this binary needs: scheduler migrate up brings it up to date (%s)", pg.Message))
+	case "22021", "22P05": // what is no text to it
+		return coded(exitUsage, fmt.Errorf("a name or a text that was given is not valid UTF-8, or holds a zero byte: give plain text (%s)", pg.Message))
 	}
 	return err
 }

@@ -96,12 +96,30 @@ func TestWrongOrdersAreRefusedInOneLine(t *testing.T) {
 	}
 }
 
-func TestOrderThatFindsAnOldSchemaSaysSo(t *testing.T) {
+func TestCommandThatFindsAnOldSchemaSaysSo(t *testing.T) {
 	t.Parallel()
 	url := emptyDatabase(t)
-	_, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, "jobs", "pause", "bridge_health", "--reason=x")
-	if code != exitSchema || !strings.Contains(stderr, "migrate up") || len(complaints(stderr)) != 1 {
-		t.Errorf("exit code %d:\n%s", code, stderr)
+	for _, args := range []string{
+		"jobs pause bridge_health --reason=x", "runs list", "runs show 1", "leases list", "replicas list",
+		"jobs show bridge_health", "jobs next bridge_health --last", "audit list",
+	} {
+		_, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, strings.Fields(args)...)
+		if code != exitSchema || !strings.Contains(stderr, "migrate up") || len(complaints(stderr)) != 1 {
+			t.Errorf("%s: exit code %d:\n%s", args, code, stderr)
+		}
+	}
+}
+
+func TestWhatIsNoTextIsAWrongArgument(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for _, args := range [][]string{
+		{"runs", "list", "--job", "\xff"}, {"leases", "step-down", "\xff", "--reason", "r"}, {"replicas", "drain", "\xff", "--reason", "r"},
+	} {
+		_, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, args...)
+		if code != exitUsage || !strings.Contains(stderr, "UTF-8") || len(complaints(stderr)) != 1 {
+			t.Errorf("%q: exit code %d:\n%s", args, code, stderr)
+		}
 	}
 }
 
