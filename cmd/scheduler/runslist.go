@@ -65,7 +65,7 @@ func printRuns(out io.Writer, asOf time.Time, runs []status.Run) error {
 	fmt.Fprintln(w, "RUN\tJOB\tTICK\tOUTCOME\tATTEMPT\tTOOK\tEPOCH\tOWNER\tWHY")
 	for _, r := range runs {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n",
-			r.ID, plain(r.Job, 63), stamp(r.Tick), outcome(r), r.Attempt, took(r, asOf), r.Epoch, plain(r.Owner, 80), dash(plain(r.Error, 80)))
+			r.ID, plain(r.Job, 63), stamp(r.Tick), outcome(r), r.Attempt, took(r, asOf), r.Epoch, plain(r.Owner, 80), dash(plain(firstLine(r.Error), 80)))
 	}
 	fmt.Fprintf(w, asOfLine, stamp(asOf))
 	return w.Flush()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,9 +75,9 @@ func awaitRun(ctx context.Context, cmd *cobra.Command, f *orderFlags, desk *cont
 	case err != nil:
 		return err
 	case last.Run == 0:
-		return fmt.Errorf("request %d was not run: %s", a.ID, last.Error)
+		return fmt.Errorf("request %d was not run: %s", a.ID, firstLine(last.Error))
 	case last.Outcome != "success":
-		return coded(exitRun, fmt.Errorf("run %d of %s: %s: %s", last.Run, a.Job, last.Outcome, last.Error))
+		return coded(exitRun, fmt.Errorf("run %d of %s: %s: %s", last.Run, a.Job, last.Outcome, firstLine(last.Error)))
 	}
 	return nil
 }
@@ -244,4 +245,10 @@ func printResumed(cmd *cobra.Command, f *orderFlags, r control.Resumed) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "it stays paused, for all jobs are, by %s: %s (jobs resume --all ends that)\n", s.By, s.Reason)
 	}
 	return nil
+}
+
+// firstLine is what an error says before its stack.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
 }

@@ -75,11 +75,12 @@ func (e eye) members(n int) {
 	})
 }
 
-// allLed waits until every job of the real binary is led.
+// allLed waits until every job of the real binary is led, and nothing is to be moved.
 func (e eye) allLed() {
 	e.t.Helper()
-	eventually(e.t, 30*time.Second, "every job is led", func() bool {
-		return e.number(`SELECT count(*) FROM leadership WHERE expires_at > clock_timestamp()`) == 4
+	eventually(e.t, 30*time.Second, "every job is led, and leadership is even", func() bool {
+		most, least, all := e.spread()
+		return all == 5 && most-least <= 1
 	})
 }
 
