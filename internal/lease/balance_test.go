@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -100,6 +101,49 @@ func TestLeaseThatIsGivenUpIsNotWonBack(t *testing.T) {
 			if now.owner == was.owner || now.epoch != was.epoch+1 || !now.expires.After(w.now()) {
 				t.Errorf("round %d: %s was %v, and is %v", round, l, was, now)
 			}
+		}
+		for _, r := range all {
+			r.end()
+		}
+	})
+}
+
+// One release wakes one of twenty standbys.
+func TestReleaseWakesItsHeirAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var mu sync.Mutex
+		calls, counting := map[string]int{}, false
+		count := func(call string) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if counting && call != "beat" {
+				calls[call]++
+			}
+			return fault{}
+		}
+		leases := leasesNamed("a", "b", "c")
+		var all []*replica
+		for i := range 21 {
+			all = append(all, w.start(fmt.Sprintf("r%d/%d", i, i), count, leases...))
+		}
+		pass(4 * testRenew)
+		was := w.db.get("a")
+		mu.Lock()
+		counting = true
+		mu.Unlock()
+		for _, r := range all {
+			r.GiveUp("a", Reason("step down"))
+		}
+		pass(testRenew / 2)
+		mu.Lock()
+		counting = false
+		mu.Unlock()
+		if now := w.db.get("a"); now.epoch != was.epoch+1 || now.owner == was.owner {
+			t.Errorf("%v was followed by %v", was, now)
+		}
+		if calls["release"] != 1 || calls["acquire"] != 1 || len(calls) != 2 {
+			t.Errorf("beside heartbeats it took %v", calls)
 		}
 		for _, r := range all {
 			r.end()
