@@ -65,8 +65,33 @@
 // newest version only where a key has changed, which is what the index is for.
 //
 // The lock order is lease row, then rows in the order of their keys; in Tx, rows, then lease row.
-// Neither the takeover, which locks the lease row alone, nor the raise, which locks rows alone, can
-// close a circle with them.
+// Neither the takeover, which locks the lease row alone, nor the raise, which locks rows or a
+// watermark alone, can close a circle with them. A watermark comes after the lease row and before
+// rows; by hand also after them, which closes none either, for fenced writes share it.
+//
+// # Large tables
+//
+// Rewriting a million rows takes seconds, in which nobody works. The raise of a [Table] that is Large
+// moves its row of fence_watermarks instead: each row counts as raised to it. The same lock decides,
+// by an index of the same kind on (protected, epoch). A fenced write takes FOR KEY SHARE on the
+// watermark after its lease row, and is refused where it is above its token; fence_protect(table,
+// true) adds triggers that do so for every row that is written in another way:
+//
+//	in term 7, after the raise to 8     what happens, though term 8 has written nothing
+//	-------------------------------     -----------------------------------------------
+//	Upsert, Tx                          refused by the lease row, as ever
+//	by hand: an insert with epoch 7     refused by the trigger, a new row or the article's upsert
+//	by hand: an update to epoch 7       refused by the trigger, on rows of term 8 and of term 7
+//	by hand: an update without epoch    goes on, and has epoch 8, as if the row had been raised
+//	by hand: an insert without epoch    refused: its epoch is the column's default
+//	a raise of term 7 that comes late   changes nothing, and is told 8
+//	a write by hand under way           the raise waits for it
+//	a snapshot older than the raise     does not matter: the row's newest version counts
+//
+// No row is ever above its watermark: fence_protect begins with the highest epoch of a row, a raise
+// that calls the table plain moves the watermark too, and the trigger moves it where a program
+// writes under a higher epoch. So the watermark alone says whether the lease row was reset, and a
+// table may turn large and back while both versions of its job run.
 //
 // Other places where order matters: the guard asks for expires_at > clock_timestamp(), so that a
 // late leader cannot hold up its successor, but nothing rests on that clock. Tx is READ COMMITTED,
@@ -79,6 +104,8 @@
 //
 // Programs that write around the fence. fence_protect(table) adds a trigger that refuses an update
 // which lowers an epoch; it cannot tell a stale insert, nor an update that leaves the epoch alone.
+// Those of a large table tell the former and not the latter, nor a delete, and believe whoever sets
+// rota.raised as [Writer.Upsert] does.
 //
 // That every error means that nothing was written: [ErrUnknown] says where an answer was lost.
 //
