@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/internal/control"
 	"rota/internal/registry"
 	"rota/internal/status"
 )
@@ -47,18 +48,20 @@ func jobsShowCommand(env []string) *cobra.Command {
 // A shownJob is all that there is to say of a job.
 type shownJob struct {
 	status.Moment
-	Job      status.JobJSON   `json:"job"`
-	Enabled  bool             `json:"enabled"`
-	Policies policies         `json:"policies"`
-	Protects []string         `json:"protects"`
-	Args     any              `json:"args"`
-	Source   string           `json:"source"`
-	Next     []time.Time      `json:"next"`
-	LastRuns []status.RunJSON `json:"last_runs"`
-	Counted  string           `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
+	Job      status.JobJSON       `json:"job"`
+	Enabled  bool                 `json:"enabled"`
+	Policies policies             `json:"policies"`
+	Protects []string             `json:"protects"`
+	Args     any                  `json:"args"`
+	Source   string               `json:"source"`
+	Next     []time.Time          `json:"next"`
+	LastRuns []status.RunJSON     `json:"last_runs"`
+	Waiting  []status.RequestJSON `json:"waiting"`                     // requests for a run that has not begun
+	Counted  string               `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
 
 	lease status.Lease
 	runs  []status.Run
+	open  []status.Request
 }
 
 // The policies are in the words of the registry.
@@ -93,6 +96,9 @@ func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (s
 			return err
 		}
 		s.Counted = differing(job, counted[job.Name])
+		if err := s.readWaiting(ctx, r, job.Name); err != nil {
+			return err
+		}
 		page, err := r.Runs(ctx, status.RunsOf{Job: job.Name, Limit: 10})
 		s.runs, s.LastRuns = page.Runs, []status.RunJSON{}
 		for _, run := range page.Runs {
@@ -101,6 +107,20 @@ func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (s
 		return err
 	})
 	return s, err
+}
+
+func (s *shownJob) readWaiting(ctx context.Context, r *status.Reader, job string) error {
+	_, open, err := r.Requests(ctx)
+	if err != nil {
+		return err
+	}
+	s.Waiting = []status.RequestJSON{}
+	for _, q := range open {
+		if q.Kind == string(control.Run) && q.Job == job {
+			s.open, s.Waiting = append(s.open, q), append(s.Waiting, q.JSON())
+		}
+	}
+	return nil
 }
 
 func policiesOf(j registry.Job) policies {
@@ -154,6 +174,9 @@ func printJob(out io.Writer, s shownJob) error {
 	}
 	if t := l.LastEnd; t != nil {
 		line("before", "epoch %d of %s ended %s: %s", t.Epoch, plain(t.Owner, 80), stamp(t.EndedAt), plain(t.Reason, 80))
+	}
+	for _, q := range s.open {
+		line("waiting", "request %d by %s, since %s: %s", q.ID, plain(q.By, 80), stamp(q.MadeAt), dash(plain(q.Reason, 80)))
 	}
 	line("last success", "%s", stamp(l.LastSuccess))
 	line("refused", "%d late writes, over the kept history", l.Refused)

@@ -57,6 +57,9 @@ With --wait the exit code is 0 only if the run succeeded, and 6 if it was made a
 
 func awaitRun(ctx context.Context, cmd *cobra.Command, f *orderFlags, desk *control.Desk, a control.Asked) error {
 	tellExpected(cmd, a)
+	if !a.Existed {
+		fmt.Fprintf(cmd.ErrOrStderr(), "until it begins, requests withdraw %d --reason R takes it back\n", a.ID)
+	}
 	last, err := desk.AwaitRun(ctx, a, func(begun control.Attempt) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "run %d, attempt %d, has begun on %s\n", begun.Run, begun.Attempt, begun.Owner)
 	})

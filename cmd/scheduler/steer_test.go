@@ -74,6 +74,10 @@ func TestWrongOrdersAreRefusedInOneLine(t *testing.T) {
 		{"leases revoke bridge_health --above -1 --yes " + because, exitUsage, "above -1"},
 		{"leases revoke bridge_health --above 9223372036854775807 --yes " + because, exitUsage, "above 9223372036854775807"},
 		{"leases revoke bridge_health --above 9223372036854775808 --yes " + because, exitUsage, "9223372036854775808"},
+		{"requests", exitUsage, "a further word is missing"},
+		{"requests withdraw x " + because, exitUsage, "the number of a request"},
+		{"requests withdraw 1", exitUsage, "say why"},
+		{"requests withdraw 1 " + because, exitUsage, "there is no request 1"},
 		{"replicas", exitUsage, "a further word is missing"},
 		{"replicas drain a/1", exitUsage, "say why"},
 		{"replicas drain nothing " + because, exitUsage, "there is no replica"},
@@ -227,7 +231,7 @@ func TestRunNowWaitsForTheRun(t *testing.T) {
 			}()
 			stdout, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, "jobs", "run", "bridge_health", "--wait")
 			<-done
-			if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.stderr) {
+			if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.stderr) || !strings.Contains(stderr, "requests withdraw 1 ") {
 				t.Errorf("exit code %d, want %d; stdout %q, stderr:\n%s", code, tt.code, stdout, stderr)
 			}
 		})

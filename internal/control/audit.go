@@ -8,9 +8,10 @@ import (
 
 // What the audit calls the orders that are no requests; a request's line has its kind.
 const (
-	actionPause  = "pause"
-	actionResume = "resume"
-	actionRevoke = "revoke"
+	actionPause    = "pause"
+	actionResume   = "resume"
+	actionRevoke   = "revoke"
+	actionWithdraw = "withdraw"
 )
 
 // A line is what the audit says of one order. What is empty is left out.

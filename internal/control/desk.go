@@ -41,7 +41,7 @@ const (
 type Order struct {
 	By     string // who gives it
 	Via    string // CLI, Page or API
-	Reason string // required for Pause, StepDown, Drain and Revoke
+	Reason string // required for Pause, StepDown, Drain, Revoke and Withdraw
 }
 
 const (

@@ -14,6 +14,10 @@ import (
 // again: its answer was lost, or it would not be asked for. Whatever the role's default is, the
 // claim is on disk when it is answered, or a crash of the server would have the tick claimed twice.
 //
+// A request is locked against its withdrawal, and one that is settled has no run; one that somebody
+// holds is asked for again. What is on record of it is read from its newest version, whenever that was
+// committed.
+//
 // Whether a job is paused is asked here, so that a pause holds from the moment it is committed. A
 // tick that was written off as missed is claimed as its attempt 2: that comes to pass only where the
 // database's clock went forward and back, for else no tick comes after one that lies behind it. It is
@@ -30,6 +34,11 @@ ready AS MATERIALIZED (
      WHERE a.kind IN ('scheduled', 'rebase')
      ORDER BY p.lease
        FOR UPDATE OF p SKIP LOCKED),
+wanted AS MATERIALIZED (
+    SELECT q.id, q.done_at FROM requests q
+     WHERE q.id = ANY (ARRAY(SELECT request FROM asked WHERE kind = 'requested'))
+     ORDER BY q.id
+       FOR SHARE OF q SKIP LOCKED),
 stopped AS MATERIALIZED (
     SELECT job, format('paused by %s: %s', paused_by, reason) AS why FROM pauses
      WHERE until IS NULL OR until > clock_timestamp()),
@@ -42,7 +51,9 @@ judged AS MATERIALIZED (
                (SELECT why FROM stopped s WHERE s.job = a.job), (SELECT why FROM stopped s WHERE s.job = '*')) END AS paused,
            CASE WHEN h.job_name IS NULL AND l.job_name IS NOT NULL THEN 'locked'
                 WHEN h.owner = $1 AND h.epoch = a.epoch AND h.expires_at > t.now THEN
-                     CASE WHEN a.kind NOT IN ('scheduled', 'rebase') THEN 'won'
+                     CASE WHEN a.kind = 'requested' AND w.done_at IS NOT NULL THEN 'taken'
+                          WHEN a.kind = 'requested' AND w.id IS NULL AND EXISTS (SELECT FROM requests q WHERE q.id = a.request) THEN 'locked'
+                          WHEN a.kind NOT IN ('scheduled', 'rebase') THEN 'won'
                           WHEN r.lease IS NULL THEN 'locked'
                           WHEN a.kind = 'rebase' THEN 'rebased'
                           WHEN a.until > t.now THEN 'early'
@@ -53,6 +64,7 @@ judged AS MATERIALIZED (
       LEFT JOIN leadership l ON l.job_name = a.lease
       LEFT JOIN held h ON h.job_name = a.lease
       LEFT JOIN ready r ON r.lease = a.lease
+      LEFT JOIN wanted w ON w.id = a.request AND a.kind = 'requested'
       CROSS JOIN LATERAL (SELECT clock_timestamp() AS now) t),
 begun AS (
     INSERT INTO runs (lease, job, tick, attempt, request_id, epoch, owner, ended_at, outcome, error)

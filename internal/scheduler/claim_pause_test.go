@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -83,7 +84,7 @@ func TestClaimOfAPausedJobIsOnRecordAsSkipped(t *testing.T) {
 	}
 }
 
-// P8: rows of pauses and requests that somebody holds delay nothing.
+// P8: rows of pauses and requests that somebody holds delay nothing, but for the request itself.
 func TestHeldPausesAndRequestsDelayNoClaim(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -99,6 +100,52 @@ func TestHeldPausesAndRequestsDelayNoClaim(t *testing.T) {
 	}
 	c := claimOf(requested, token)
 	if got := claims(t, s, c)[token]; got.verdict != won {
+		t.Errorf("another request: %+v", got)
+	}
+	c.run.request = 1
+	if got := claims(t, s, c)[token]; got.verdict != locked {
 		t.Errorf("the request: %+v", got)
+	}
+}
+
+// P7: a request that is settled before its run has begun has none, also where it is settled by one
+// whose transaction was open when it was claimed; one that has begun is claimed again by its claimant.
+func TestSettledRequestIsNotRun(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := &postgres{db, "me"}
+	token := leads(t, db, "job", "me", 7)
+	begins(t, s, token)
+	mustExec(t, db, `INSERT INTO requests (kind, job, lease, asked_by) SELECT 'run', 'job', 'job', 'ann' FROM generate_series(1, 2)`)
+	const settle = `UPDATE requests SET done_at = clock_timestamp(), result = 'withdrawn' WHERE id = $1`
+	claimOne := func(id int64) claimed {
+		c := claimOf(requested, token)
+		c.run.request = id
+		return claims(t, s, c)[token]
+	}
+	desk, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = desk.Rollback(context.Background()) }()
+	if _, err := desk.Exec(t.Context(), settle, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := claimOne(1); got.verdict != locked {
+		t.Errorf("while it is being settled: %+v", got)
+	}
+	if err := desk.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := claimOne(1); got.verdict != taken || got.run != 0 {
+		t.Errorf("once it is settled: %+v", got)
+	}
+	first := claimOne(2)
+	mustExec(t, db, settle, 2)
+	if again := claimOne(2); first.verdict != won || again.verdict != won || again.run != first.run {
+		t.Errorf("one that has begun: %+v, and again %+v", first, again)
+	}
+	if runs := lines(t, db, `SELECT request_id::text FROM runs WHERE request_id IS NOT NULL`); len(runs) != 1 || runs[0] != "2" {
+		t.Errorf("runs for requests %q", runs)
 	}
 }

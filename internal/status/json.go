@@ -182,6 +182,18 @@ func (q Request) JSON() RequestJSON {
 	}
 }
 
+// RequestsJSON is the list of requests that wait.
+func RequestsJSON(asOf time.Time, open []Request) any {
+	requests := make([]RequestJSON, 0, len(open))
+	for _, q := range open {
+		requests = append(requests, q.JSON())
+	}
+	return struct {
+		Moment
+		Requests []RequestJSON `json:"requests"`
+	}{Moment{AsOf: asOf}, requests}
+}
+
 // A LineJSON is one line of the audit.
 type LineJSON struct {
 	ID        int64           `json:"id"`
