@@ -178,6 +178,7 @@ func TestRaiseWaitsForAWriteUnderWayToALargeTable(t *testing.T) {
 	db, _, _ := after(t)
 	tx, err := db.Begin(within(t))
 	wantNoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(within(t), `INSERT INTO prices VALUES ('new', 7, 8)`)
 	wantNoError(t, err)
 	c := takeOver(t, db, "c")
