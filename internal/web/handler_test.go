@@ -391,3 +391,15 @@ func TestAFileIsFoundOnlyUnderTheHashOfItsContent(t *testing.T) {
 		}
 	}
 }
+
+// A pause is something else: it keeps a job from taking ticks.
+func TestWhatStopsThePagesUpdatesIsNotCalledAPause(t *testing.T) {
+	t.Parallel()
+	page, script := get(t, serve(pgtest.New(t)), "/").Body.String(), string(assets["rota.js"].body)
+	if !strings.Contains(page, `id="updates" hidden>Stop updating</button>`) || !strings.Contains(script, `"Update again" : "Stop updating"`) {
+		t.Error("the button or its script has other words")
+	}
+	if strings.Contains(strings.ToLower(script), "pause") || strings.Contains(page, ">Pause<") {
+		t.Error("it is called a pause")
+	}
+}

@@ -5,8 +5,8 @@
 
 const every = 2000, patience = 5000; // ms
 const id = (name) => document.getElementById(name);
-const main = id("main"), note = id("note"), pause = id("pause");
-let tag = "", paused = false, stale = false, failing = false, asking = false;
+const main = id("main"), note = id("note"), toggle = id("updates");
+let tag = "", stopped = false, stale = false, failing = false, asking = false;
 let asOf = 0, taken = 0, timer = 0; // the snapshot's moment, on the database's clock and on ours
 
 const now = () => asOf + performance.now() - taken;
@@ -38,10 +38,10 @@ const say = (node, text) => { if (node.textContent !== text) node.textContent = 
 // tick moves everything that only time moves. What is stale stands still, dimmed.
 function tick() {
   const old = stale || failing;
-  main.classList.toggle("old", old || paused);
+  main.classList.toggle("old", old || stopped);
   say(id("age"), `${words(now() - asOf)} ago`);
-  say(note, paused ? "paused" : failing ? "no answer, retrying" : stale ? "stale, retrying" : "");
-  if (old || paused) return;
+  say(note, stopped ? "no longer updated" : failing ? "no answer, retrying" : stale ? "stale, retrying" : "");
+  if (old || stopped) return;
   for (const time of main.querySelectorAll("time[data-shape]")) {
     const at = Date.parse(time.dateTime);
     say(time, shapes[time.dataset.shape](at));
@@ -89,14 +89,14 @@ function patch(old, next) {
 }
 
 async function ask() {
-  if (asking || paused || document.hidden) return;
+  if (asking || stopped || document.hidden) return;
   asking = true;
   try {
     const headers = tag ? { "If-None-Match": tag } : {};
     const answer = await fetch(location.href, { headers, cache: "no-store", signal: AbortSignal.timeout(patience) });
     if (answer.status !== 304 && !answer.ok) throw new Error(answer.statusText);
     const html = answer.status === 304 ? "" : await answer.text();
-    if (paused) return;
+    if (stopped) return;
     if (html) patch(main, new DOMParser().parseFromString(html, "text/html").getElementById("main"));
     tag = answer.headers.get("ETag") || tag;
     const moment = answer.headers.get("Rota-As-Of");
@@ -114,20 +114,20 @@ async function ask() {
 
 function go() {
   clearInterval(timer);
-  if (!paused && !document.hidden) {
+  if (!stopped && !document.hidden) {
     timer = setInterval(ask, every);
     ask();
   }
   tick();
 }
 
-pause.addEventListener("click", () => {
-  paused = !paused;
-  say(pause, paused ? "Resume" : "Pause");
+toggle.addEventListener("click", () => {
+  stopped = !stopped;
+  say(toggle, stopped ? "Update again" : "Stop updating");
   go();
 });
 document.addEventListener("visibilitychange", go);
 date(main.dataset.asOf, Number(main.dataset.age), main.dataset.stale === "true");
-pause.hidden = false;
+toggle.hidden = false;
 setInterval(tick, 1000);
 go();
