@@ -63,6 +63,7 @@ type stage struct {
 	world    *samples
 	replicas *fleet
 	address  string // of the page
+	url      string // of the database
 
 	undo    []func() // last first
 	watches sync.WaitGroup
@@ -82,9 +83,19 @@ func dev(ctx context.Context, cfg devConfig, env []string, stdin io.Reader, stdo
 	}
 	s.tell.say("\n  The page: http://%s\n", s.address)
 	s.tell.say("  Three replicas with a lease of %v, renewed every %v (15 s and 5 s are usual).", devLease, devRenew)
+	s.tell.say("  %s", steerHint(cfg, s.url))
 	newKeys(s).run(ctx, stdin)
 	s.tell.say("ending the replicas, then Postgres")
 	return nil
+}
+
+// steerHint says how to steer the replicas from another terminal. The private server takes no
+// password; the address of another may hold one, and is not repeated.
+func steerHint(cfg devConfig, url string) string {
+	if cfg.url != "" {
+		return "To steer them from another terminal, export DATABASE_URL as --database-url has it: scheduler leases list"
+	}
+	return fmt.Sprintf("To steer them from another terminal: export DATABASE_URL='%s'; scheduler leases list", url)
 }
 
 // set builds the stage, from the ground up.
@@ -97,6 +108,7 @@ func (s *stage) set(ctx context.Context, cfg devConfig, env []string) error {
 	if err != nil {
 		return err
 	}
+	s.url = url
 	quiet := Config{}.logger(io.Discard)
 	if err := prepareSchema(ctx, url, migrateAuto, quiet); err != nil {
 		return err
