@@ -124,6 +124,7 @@ func TestHigherWatermarkTellsOfAResetLease(t *testing.T) {
 	}
 	wantNoError(t, a.again(t, db).Tx(within(t), func(pgx.Tx) error { return nil }))
 	exec(t, db, `INSERT INTO fence_watermarks VALUES ('prices', 8)`)
+	exec(t, db, `ALTER TABLE prices DISABLE TRIGGER USER`) // the upsert looks for itself
 	wantFenced(t, a.again(t, db).Upsert(within(t), prices, price{"new", 7}))
 	if value[string](t, db, everythingSQL) != before {
 		t.Error("rows were changed")
@@ -144,6 +145,17 @@ func TestNoRowIsAboveItsWatermark(t *testing.T) {
 		t.Errorf("got %d, %v, want 50", highest, err)
 	}
 	wantFenced(t, b.Upsert(within(t), ticks, tick{"EURUSD", day, 2}))
+}
+
+// P2: nor is it where a term writes through the fence that has not raised.
+func TestUpsertWithoutARaiseMovesTheWatermark(t *testing.T) {
+	t.Parallel()
+	db := newDB(t)
+	a := takeOver(t, db, "a")
+	a.seed(t)
+	if at := watermark(t, db, "prices"); at != a.token.Epoch {
+		t.Errorf("the watermark is %d, want %d", at, a.token.Epoch)
+	}
 }
 
 // P3: the watermark decides by its newest version, and not by the snapshot of a statement or a
