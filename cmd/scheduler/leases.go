@@ -66,16 +66,16 @@ func requireDatabase(cfg Config, env []string) error {
 
 func printLeases(out io.Writer, snap status.Snapshot) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "LEASE\tSTATE\tOWNER\tEPOCH\tLEFT\tSINCE")
+	fmt.Fprintln(w, "LEASE\tSTATE\tOWNER\tEPOCH\tLEFT\tSINCE\tBEFORE")
 	for _, l := range snap.Leases {
-		owner, left, since := "-", "-", stamp(l.AcquiredAt)
-		if l.Owner != "" && l.State != status.Never {
-			owner = l.Owner
-		}
+		owner, left, since, before := "-", "-", "-", "-"
 		if l.State == status.Held {
-			left = l.Left.Round(100 * time.Millisecond).String()
+			owner, left, since = plain(l.Owner, 100), l.Left.Round(100*time.Millisecond).String(), stamp(l.AcquiredAt)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", l.Name, l.State, owner, l.Epoch, left, since)
+		if t := l.LastEnd; t != nil {
+			before = fmt.Sprintf("%s, until %s: %s", plain(t.Owner, 100), stamp(t.EndedAt), plain(t.Reason, 40))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", l.Name, l.State, owner, l.Epoch, left, since, before)
 	}
 	fmt.Fprintf(w, "as of %s, by the database's clock\n", stamp(snap.AsOf))
 	return w.Flush()

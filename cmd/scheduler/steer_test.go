@@ -70,6 +70,7 @@ func TestWrongOrdersAreRefusedInOneLine(t *testing.T) {
 		{"leases step-down reconciliation " + because, exitFailed, "nobody leads"},
 		{"leases revoke bridge_health --yes", exitUsage, "say why"},
 		{"leases revoke bridge_health " + because, exitUsage, "not confirmed"},
+		{"leases revoke reconciliation --yes " + because, exitFailed, "nobody has led \"reconciliation\" yet"},
 		{"leases revoke nothing --yes " + because, exitUsage, "there is no lease"},
 		{"leases revoke bridge_health --above -1 --yes " + because, exitUsage, "above -1"},
 		{"leases revoke bridge_health --above 9223372036854775807 --yes " + because, exitUsage, "above 9223372036854775807"},

@@ -111,12 +111,19 @@ func (d *Desk) termOf(ctx context.Context, lease string) (t term, err error) {
 	defer cancel()
 	err = d.db.QueryRow(ctx, termSQL, pgx.QueryExecModeExec, lease, revokedBy, reasonRevoked).Scan(&t.owner, &t.epoch, &t.known, &t.held, &t.half)
 	switch {
+	case errors.Is(err, pgx.ErrNoRows) && d.compiledIn(lease):
+		return term{}, refuse(ErrRefused, "nobody has led %q yet: there is neither a term to end nor an epoch to raise", lease)
 	case errors.Is(err, pgx.ErrNoRows):
 		return term{}, refuse(ErrNotFound, "there is no lease %q: leases list has those that there are", lease)
 	case err != nil:
 		return term{}, explain(err, "look at the lease "+lease, false)
 	}
 	return t, nil
+}
+
+func (d *Desk) compiledIn(lease string) bool {
+	_, ok := d.jobs[jobOf(lease)]
+	return ok
 }
 
 // refusal says why there is nothing to revoke.
@@ -128,6 +135,8 @@ func (t term) refusal(lease string, above int64) error {
 		return nil
 	case above > 0:
 		return refuse(ErrRefused, "nobody leads %q, and its epoch is known to be %d: the next term is above %d already", lease, t.known, above)
+	case t.known == 0:
+		return refuse(ErrRefused, "nobody has led %q yet: there is no term to end", lease)
 	case strings.HasPrefix(t.owner, revokedBy):
 		return refuse(ErrRefused, "nobody leads %q: it was %s, and the next term will be above epoch %d", lease, t.owner, t.known)
 	}

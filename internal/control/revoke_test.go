@@ -125,6 +125,7 @@ func TestRevokeRefusesWhatItCannotDo(t *testing.T) {
 	o.exec(`UPDATE leadership SET epoch = 1, owner = 'b/1' WHERE job_name = 'old'`)
 	o.led("free", "a/1", 7)
 	o.exec(`UPDATE leadership SET expires_at = now() WHERE job_name = 'free'`)
+	o.exec(`INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ('never', '', now(), 0)`)
 	for _, c := range []struct {
 		lease string
 		above int64
@@ -132,6 +133,8 @@ func TestRevokeRefusesWhatItCannotDo(t *testing.T) {
 		words string
 	}{
 		{"nothing", 0, ErrNotFound, "there is no lease"},
+		{"plain", 3, ErrRefused, `nobody has led "plain" yet`},
+		{"never", 0, ErrRefused, `nobody has led "never" yet`},
 		{"prices", -1, ErrInvalid, "above -1"},
 		{"prices", 1<<63 - 1, ErrInvalid, "above 9223372036854775807: it must be an epoch, from 0 to 4611686018427387902"},
 		{"prices", absurdEpoch - 1, ErrInvalid, "above"},
