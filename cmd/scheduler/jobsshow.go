@@ -176,7 +176,7 @@ func printJob(out io.Writer, s shownJob) error {
 		line("before", "epoch %d of %s ended %s: %s", t.Epoch, plain(t.Owner, 80), stamp(t.EndedAt), plain(t.Reason, 80))
 	}
 	for _, q := range s.open {
-		line("waiting", "request %d by %s, since %s: %s", q.ID, plain(q.By, 80), stamp(q.MadeAt), dash(plain(q.Reason, 80)))
+		line("waiting", "request %d by %s, since %s%s", q.ID, plain(q.By, 80), stamp(q.MadeAt), because(q.Reason, 80))
 	}
 	line("last success", "%s", stamp(l.LastSuccess))
 	line("refused", "%d late writes, over the kept history", l.Refused)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,7 @@ func printRun(out io.Writer, rec status.RunRecord) error {
 	line("job", "%s", plain(r.Job, 200))
 	line("tick", "%s", stamp(r.Tick))
 	line("outcome", "%s", outcome(r))
-	line("attempt", "%d of %d so far", r.Attempt, max(len(rec.Attempts), r.Attempt))
+	line("attempt", "%s", attemptWords(rec))
 	line("owner", "%s, epoch %d", plain(r.Owner, 200), r.Epoch)
 	line("started", "%s", stamp(r.StartedAt))
 	line("ended", "%s", stamp(r.EndedAt))
@@ -62,7 +63,7 @@ func printRun(out io.Writer, rec status.RunRecord) error {
 	printAsked(line, r, rec.Request)
 	for _, a := range rec.Attempts {
 		if a.ID != r.ID {
-			line("also", "run %d, attempt %d: %s %s", a.ID, a.Attempt, outcome(a), plain(a.Error, 80))
+			line("also", "run %d, attempt %d: %s%s", a.ID, a.Attempt, outcome(a), because(a.Error, 80))
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -74,11 +75,48 @@ func printRun(out io.Writer, rec status.RunRecord) error {
 	return nil
 }
 
+// attemptWords counts the attempts at the run's tick, and says whether another may follow.
+func attemptWords(rec status.RunRecord) string {
+	last := rec.Run
+	if n := len(rec.Attempts); n > 0 && rec.Attempts[n-1].Attempt > last.Attempt {
+		last = rec.Attempts[n-1]
+	}
+	words := fmt.Sprintf("%d of %d", rec.Run.Attempt, last.Attempt)
+	if last.EndedAt.IsZero() || rec.Again || retried(last, rec.AsOf) {
+		words += " so far"
+	}
+	return words
+}
+
+// retried reports whether the policy of this binary's job has a further attempt, and its time has not
+// passed long since: a newer tick ends the tries.
+func retried(r status.Run, asOf time.Time) bool {
+	switch r.Outcome {
+	case "failed", "panicked", "timed_out":
+	default:
+		return false
+	}
+	job, err := findJob(r.Job)
+	if err != nil {
+		return false
+	}
+	pause, more := job.Retry.After(r.Attempt)
+	return more && asOf.Sub(r.EndedAt) < pause*5/4+10*time.Second
+}
+
+// because is a reason behind a colon; nothing where none was given.
+func because(reason string, n int) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + plain(reason, n)
+}
+
 // printAsked says why it was run.
 func printAsked(line func(name, format string, args ...any), r status.Run, q *status.Request) {
 	switch {
 	case q != nil:
-		line("asked for", "by %s, %s: %s", plain(q.By, 80), stamp(q.MadeAt), dash(plain(q.Reason, 300)))
+		line("asked for", "by %s, %s%s", plain(q.By, 80), stamp(q.MadeAt), because(q.Reason, 300))
 		if len(q.Args) > 0 {
 			line("arguments", "%s", plain(string(q.Args), 1000))
 		}

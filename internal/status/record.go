@@ -18,6 +18,7 @@ type RunRecord struct {
 	Run      Run      // with the whole of its error, up to 64 KiB
 	Log      string   // the last of the lines that it logged
 	Attempts []Run    // all at the same tick, itself too, in their order
+	Again    bool     // the last of them was cut short, and the next term makes another
 	Request  *Request // what it was made for; nil: its schedule, or a request that was pruned
 }
 
@@ -30,6 +31,8 @@ SELECT ` + runColumns + `
  WHERE (lease, tick) = (SELECT lease, tick FROM runs WHERE id = $1)
  ORDER BY attempt LIMIT 200`
 
+	againSQL = `SELECT EXISTS (SELECT FROM runs WHERE (lease, tick) = (SELECT lease, tick FROM runs WHERE id = $1) AND again)`
+
 	requestOfSQL = `SELECT ` + requestColumns + ` FROM requests WHERE id = (SELECT request_id FROM runs WHERE id = $1)`
 )
 
@@ -37,7 +40,7 @@ SELECT ` + runColumns + `
 func (r *Reader) Run(ctx context.Context, id int64) (RunRecord, error) {
 	var rec RunRecord
 	var err error
-	asked := []question{{runSQL, []any{id}}, {attemptsSQL, []any{id}}, {requestOfSQL, []any{id}}}
+	asked := []question{{runSQL, []any{id}}, {attemptsSQL, []any{id}}, {againSQL, []any{id}}, {requestOfSQL, []any{id}}}
 	rec.AsOf, err = r.ask(ctx, asked, func(_ time.Time, res pgx.BatchResults) (err error) {
 		var row runRow
 		var log, fault *string
@@ -46,6 +49,9 @@ func (r *Reader) Run(ctx context.Context, id int64) (RunRecord, error) {
 		}
 		rec.Run, rec.Log, rec.Run.Error = *row.run(), value(log), value(fault)
 		if rec.Attempts, err = collect(res, scanRun); err != nil {
+			return err
+		}
+		if err := res.QueryRow().Scan(&rec.Again); err != nil {
 			return err
 		}
 		requests, err := collect(res, scanRequest)
