@@ -274,24 +274,42 @@ func (s *stress) raise(ctx context.Context, token fence.Token) {
 	s.check(ctx, "raise", err)
 }
 
-// survives runs a stress that must come out clean.
+// survives runs a stress that must come out clean, again and again until it has shown something: on a
+// busy machine a form may not come to its turn.
 func survives(t *testing.T, d time.Duration) {
 	s := newStress(t)
-	if n := s.run(d, false); n > 0 {
-		t.Errorf("%d writes were accepted after a takeover to a later epoch", n)
+	for range 10 {
+		if n := s.run(d, false); n > 0 {
+			t.Errorf("%d writes were accepted after a takeover to a later epoch", n)
+		}
+		if len(s.unshown()) == 0 {
+			break
+		}
+	}
+	for _, what := range s.unshown() {
+		t.Error(what + ": nothing was shown")
 	}
 	for form := range stressForms {
-		n := value[int](t, s.db, `SELECT count(*) FROM accepted WHERE form = $1`, form)
-		if n == 0 {
-			t.Errorf("%s: nothing was ever accepted, so that nothing was shown", form)
+		t.Logf("%-17s %6d accepted", form, s.accepted(form))
+	}
+	t.Logf("%d takeovers, %d refused", value[int](t, s.db, `SELECT count(*) FROM takeovers`), s.refused.Load())
+}
+
+func (s *stress) accepted(form string) int {
+	return value[int](s.t, s.db, `SELECT count(*) FROM accepted WHERE form = $1`, form)
+}
+
+// unshown is what has happened too seldom for a clean run to mean anything.
+func (s *stress) unshown() (what []string) {
+	for form := range stressForms {
+		if s.accepted(form) == 0 {
+			what = append(what, form+" was never accepted")
 		}
-		t.Logf("%-17s %6d accepted", form, n)
 	}
-	takeovers := value[int](t, s.db, `SELECT count(*) FROM takeovers`)
-	if takeovers < 4 || s.refused.Load() < 4 {
-		t.Errorf("%d takeovers and %d refusals are too few to show anything", takeovers, s.refused.Load())
+	if n := value[int](s.t, s.db, `SELECT count(*) FROM takeovers`); n < 4 || s.refused.Load() < 4 {
+		what = append(what, fmt.Sprintf("%d takeovers and %d refusals are too few", n, s.refused.Load()))
 	}
-	t.Logf("%d takeovers, %d refused", takeovers, s.refused.Load())
+	return what
 }
 
 // P3: no accepted write of an epoch after the takeover to a later one, in any form.
