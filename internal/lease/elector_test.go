@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -21,6 +22,8 @@ type world struct {
 	db   *memory
 	skew time.Duration // how much the clocks have jumped ahead of the bubble's in suspensions
 	mu   sync.Mutex
+
+	log *slog.Logger // nil: nowhere
 }
 
 func newWorld(t *testing.T) *world {
@@ -72,7 +75,7 @@ func (w *world) start(name string, next func(string) fault, leases ...Lease) *re
 		next = func(string) fault { return fault{} }
 	}
 	r := &replica{w: w, net: &faulty{store: w.db, next: next}, reg: prometheus.NewRegistry(), done: make(chan struct{}), unstick: make(chan struct{})}
-	e, err := newElector(r.net, Config{Owner: name, Lease: testLease, Renew: testRenew, Metrics: r.reg})
+	e, err := newElector(r.net, Config{Owner: name, Lease: testLease, Renew: testRenew, Metrics: r.reg, Log: w.log})
 	if err != nil {
 		w.t.Fatal(err)
 	}

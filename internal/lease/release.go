@@ -23,7 +23,7 @@ func (e *election) returned(s *seat, t *Term) {
 	e.mu.Unlock()
 
 	cause := context.Cause(t.Context())
-	e.chat.say("term over", "lease", s.lease.Name, "epoch", t.Token.Epoch, "owner", e.cfg.Owner, "cause", cause)
+	e.chat.say("term over", "lease", s.lease.Name, "epoch", t.Token.Epoch, "owner", e.cfg.Owner, "cause", cause, "reason", t.reason())
 	if errors.Is(cause, ErrLost) {
 		e.vacate(s)
 		return
