@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/lease"
 )
 
 // A teller tells what happens, in lines that do not cut into each other.
@@ -119,7 +121,7 @@ func (r termRow) words() string {
 	if *r.PrevReason == "expired" {
 		return fmt.Sprintf("%s (the lease of %s ran out %v before)", who, hostOf(*r.PrevOwner), ago)
 	}
-	return fmt.Sprintf("%s (%s gave it up %v before: %s)", who, hostOf(*r.PrevOwner), ago, *r.PrevReason)
+	return fmt.Sprintf("%s (%s gave it up %v before: %s)", who, hostOf(*r.PrevOwner), ago, whyGiven(*r.PrevReason))
 }
 
 // hostOf is the part of an owner id that people know a replica by.
@@ -128,4 +130,12 @@ func hostOf(owner string) string {
 		return owner[:i]
 	}
 	return owner
+}
+
+// whyGiven is why a term was given up, for one who sees it for the first time.
+func whyGiven(reason string) string {
+	if reason == string(lease.Yield) {
+		return "to spread the load"
+	}
+	return reason
 }
