@@ -280,7 +280,7 @@ func survives(t *testing.T, d time.Duration) {
 	s := newStress(t)
 	for range 10 {
 		if n := s.run(d, false); n > 0 {
-			t.Errorf("%d writes were accepted after a takeover to a later epoch", n)
+			t.Errorf("%d writes were accepted after a takeover to a later epoch:\n%s", n, s.violations())
 		}
 		if len(s.unshown()) == 0 {
 			break
@@ -293,6 +293,18 @@ func survives(t *testing.T, d time.Duration) {
 		t.Logf("%-17s %6d accepted", form, s.accepted(form))
 	}
 	t.Logf("%d takeovers, %d refused", value[int](t, s.db, `SELECT count(*) FROM takeovers`), s.refused.Load())
+}
+
+// violations are the first of what the checker found, with what the takeover saw and what the server did
+// to the table of leases meanwhile.
+func (s *stress) violations() string {
+	return value[string](s.t, s.db, `SELECT string_agg(said, E'\n') FROM (
+		SELECT format('%s under epoch %s by transaction %s, before epoch %s, which saw %s', a.form, a.epoch, a.xid, t.epoch, t.seen) AS said
+		  FROM accepted a JOIN takeovers t ON t.epoch > a.epoch WHERE NOT pg_visible_in_snapshot(a.xid, t.seen)
+		 UNION ALL
+		SELECT format('leadership was vacuumed %s times, the last at %s, and analysed %s times, the last at %s; it is %s',
+		       autovacuum_count, last_autovacuum, autoanalyze_count, last_autoanalyze, clock_timestamp())
+		  FROM pg_stat_user_tables WHERE relname = 'leadership' LIMIT 30) AS v`)
 }
 
 func (s *stress) accepted(form string) int {
