@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // share is what each of the replicas leads.
@@ -149,4 +150,28 @@ func TestReleaseWakesItsHeirAlone(t *testing.T) {
 			r.end()
 		}
 	})
+}
+
+// P9: nothing moves to a member that has not been seen for a whole heartbeat, whenever it joins: during
+// a deploy members come and go.
+func TestNothingMovesBeforeMembershipIsSteady(t *testing.T) {
+	for offset := time.Duration(0); offset < testRenew; offset += testRenew / 5 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			leases := leasesNamed("a", "b", "c", "d")
+			r1 := w.start("r1/1", nil, leases...)
+			pass(10*testRenew + offset)
+			r2 := w.start("r2/2", nil, leases...)
+			pass(testRenew * 8 / 10)
+			if each, _ := share([]*replica{r1, r2}, leases); each[0] != 4 {
+				t.Errorf("joined at %v of a heartbeat: too soon they lead %v", offset, each)
+			}
+			pass(3 * testRenew)
+			if each, _ := share([]*replica{r1, r2}, leases); each[0] != 2 || each[1] != 2 {
+				t.Errorf("joined at %v of a heartbeat: in the end they lead %v", offset, each)
+			}
+			r1.end()
+			r2.end()
+		})
+	}
 }
