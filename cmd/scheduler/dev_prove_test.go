@@ -142,10 +142,7 @@ func TestProveStoryComesOutAsPromised(t *testing.T) {
 
 // P3: the story would notice. The guard is taken out at build time; no flag of the product does it.
 func TestProveStoryFailsWithoutTheGuard(t *testing.T) {
-	for _, tt := range []struct{ file, guard, none string }{
-		{"upsert.go", "WHEN EXISTS (SELECT FROM guard) THEN true", "WHEN true THEN true"},
-		{"tx.go", "SELECT rota_guard($1, $2, $3)", "SELECT concat($1, $2, $3)"},
-	} {
+	for _, tt := range guards {
 		t.Run(tt.file, func(t *testing.T) {
 			source, err := filepath.Abs("../../internal/fence/" + tt.file)
 			if err != nil {
@@ -154,9 +151,6 @@ func TestProveStoryFailsWithoutTheGuard(t *testing.T) {
 			text, err := os.ReadFile(source)
 			if err != nil {
 				t.Fatal(err)
-			}
-			if strings.Count(string(text), tt.guard) != 1 {
-				t.Fatalf("%s no longer has its guard as %q", tt.file, tt.guard)
 			}
 			dir := t.TempDir()
 			without := filepath.Join(dir, tt.file)
