@@ -38,9 +38,7 @@ func Handler(cfg Config) http.Handler {
 	r.NotFound(s.handle(notFound))
 	r.MethodNotAllowed(s.handle(methodNotAllowed))
 
-	r.Get("/", s.handle(s.jobs))
-	r.Get("/replicas", s.handle(s.replicas))
-	r.Get("/static/{file}", s.handle(static))
+	s.pageRoutes(r)
 
 	r.Get("/api/v1/leases", s.handle(s.apiLeases))
 	r.Get("/api/v1/jobs", s.handle(s.apiJobs))

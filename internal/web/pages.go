@@ -8,8 +8,10 @@ import (
 	"html/template"
 	"net/http"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"rota/internal/status"
 )
@@ -17,20 +19,59 @@ import (
 //go:embed templates
 var templatesFS embed.FS
 
-// pages are the templates, each with the layout around it.
-var pages = func() map[string]*template.Template {
+// pageRoutes are the pages and what they load.
+func (s *server) pageRoutes(r chi.Router) {
+	r.Get("/", s.handle(s.jobs))
+	r.Get("/replicas", s.handle(s.replicas))
+	r.Get("/static/{file}", s.handle(static))
+}
+
+// names are the pages, each with a template of that name.
+var names = []string{"jobs", "replicas", "error"}
+
+// parsed are the templates, each with the layout around it. They are never executed: what has been can
+// no longer be cloned.
+var parsed = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	for _, name := range []string{"jobs", "replicas", "error"} {
-		all[name] = template.Must(template.ParseFS(templatesFS, "templates/layout.html", "templates/"+name+".html"))
+	for _, name := range names {
+		t := template.New(name).Funcs(template.FuncMap{"link": link("./")})
+		all[name] = template.Must(t.ParseFS(templatesFS, "templates/layout.html", "templates/"+name+".html"))
 	}
 	return all
 }()
 
-// A head is what the layout needs of every page.
+// bound are the templates by name and root, with the links of that root. There are few: deepest bounds them.
+var bound sync.Map
+
+const deepest = "../../../../../../"
+
+func bind(name, root string) (*template.Template, error) {
+	key := [2]string{name, root}
+	if t, ok := bound.Load(key); ok {
+		return t.(*template.Template), nil
+	}
+	t, err := parsed[name].Clone()
+	if err != nil {
+		return nil, err
+	}
+	t.Funcs(template.FuncMap{"link": link(root)})
+	if len(root) <= len(deepest) {
+		bound.Store(key, t)
+	}
+	return t, nil
+}
+
+// A frame is what the layout needs of every page.
+type frame struct {
+	Head head
+	Can  rights
+	Who  string // empty: nobody is asked
+	Body any
+}
+
+// A head is what stands around the body.
 type head struct {
 	Title, Environment, Version string
-	Root                        string // from this page to the first, for every link is relative
-	Path                        string
 	Style, Script, Icon         string
 
 	Live  bool // a page over a snapshot, which the script keeps current
@@ -38,18 +79,15 @@ type head struct {
 	Stale bool
 	Age   string
 	AgeMS int64
+
+	root string
 }
 
 func (s *server) head(r *http.Request, title string) head {
-	root := strings.Repeat("../", max(0, strings.Count(r.URL.Path, "/")-1))
-	if root == "" {
-		root = "./"
-	}
+	static := func(name string) string { return "/static/" + assets[name].address }
 	return head{
-		Title: title, Environment: s.Environment, Version: s.Version, Root: root, Path: r.URL.Path,
-		Style:  root + "static/" + assets["rota.css"].address,
-		Script: root + "static/" + assets["rota.js"].address,
-		Icon:   root + "static/" + assets["rota.svg"].address,
+		Title: title, Environment: s.Environment, Version: s.Version,
+		Style: static("rota.css"), Script: static("rota.js"), Icon: static("rota.svg"), root: root(r),
 	}
 }
 
@@ -61,12 +99,14 @@ func (h head) over(snap status.Snapshot) head {
 	return h
 }
 
-func render(name string, h head, body any) ([]byte, error) {
+func render(r *http.Request, name string, h head, body any) ([]byte, error) {
+	f := frame{Head: h, Body: body}
+	f.Can, f.Who = rightsOf(r)
+	t, err := bind(name, h.root)
 	var b bytes.Buffer
-	err := pages[name].ExecuteTemplate(&b, "layout", struct {
-		Head head
-		Body any
-	}{h, body})
+	if err == nil {
+		err = t.ExecuteTemplate(&b, "layout", f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", name, err)
 	}
@@ -75,7 +115,7 @@ func render(name string, h head, body any) ([]byte, error) {
 
 // page answers with a page over snap, or with 304 where the caller has it already.
 func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string, snap status.Snapshot, body any) error {
-	b, err := render(name, s.head(r, title).over(snap), body)
+	b, err := render(r, name, s.head(r, title).over(snap), body)
 	if err != nil {
 		return err
 	}
@@ -111,7 +151,7 @@ var build = func() string {
 	for _, a := range []string{"rota.css", "rota.js", "rota.svg"} {
 		f.Write([]byte(assets[a].address))
 	}
-	for _, name := range []string{"layout", "jobs", "replicas", "error"} {
+	for _, name := range append([]string{"layout"}, names...) {
 		b, err := templatesFS.ReadFile("templates/" + name + ".html")
 		if err != nil {
 			panic(err) // embedded: cannot be missing

@@ -1,0 +1,34 @@
+package web
+
+import (
+	"net"
+	"net/http"
+	"strings"
+)
+
+// root is the address of the first page as seen from the one that was asked for. Links are relative,
+// so that they hold under any prefix, whether a proxy keeps it or strips it; only the router must see
+// paths without it.
+func root(r *http.Request) string {
+	depth := strings.Count(r.URL.EscapedPath(), "/") - 1
+	if depth <= 0 {
+		return "./"
+	}
+	return strings.Repeat("../", depth)
+}
+
+// link is what the templates call link: it makes a path of ours, such as "/jobs/a?page=2", an address
+// for a page whose root is this one.
+func link(root string) func(path string) string {
+	return func(path string) string { return root + strings.TrimPrefix(path, "/") }
+}
+
+// rights are what the one who looks may do.
+type rights struct{ Operate, Admin bool }
+
+// rightsOf says what the one who asks may do, and who it is.
+func rightsOf(r *http.Request) (can rights, who string) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	local := err == nil && net.ParseIP(host).IsLoopback()
+	return rights{Operate: local, Admin: local}, ""
+}
