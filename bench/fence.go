@@ -76,7 +76,7 @@ func fencesOver(ctx context.Context, w *world, db *pgxpool.Pool, conns int) (row
 
 func contests(ctx context.Context, db *pgxpool.Pool) []contest {
 	token := fence.Token{Lease: "bridge_health", Owner: "bench", Epoch: 1}
-	writer := fence.NewWriter(ctx, func(error) {}, db, token, bridgeStatus)
+	writer := fence.NewWriter(ctx, func(error) {}, db, token, fence.Shard{}, bridgeStatus)
 	one := func(conn int) string { return fmt.Sprint("LP-", conn) }
 	many := func(conn int) (ids []string) {
 		for i := range rowsAtOnce {

@@ -115,7 +115,7 @@ func (p *pair) lead(replica int, t *lease.Term) {
 	p.mu.Unlock()
 	var err error
 	if moves {
-		_, err = fence.Raise(t.Context(), p.engine, t.Token, bridgeStatus)
+		_, err = fence.Raise(t.Context(), p.engine, t.Token, fence.Shard{}, bridgeStatus)
 	}
 	t.Ready()
 	ready := time.Now()

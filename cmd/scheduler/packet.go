@@ -52,7 +52,7 @@ func newPacket(s *stage, old leaseState) (*packet, error) {
 
 // newWriter makes one that has met no refusal yet, and so asks the database.
 func (p *packet) newWriter() *fence.Writer {
-	return fence.NewWriter(context.Background(), func(cause error) { p.ended = cause }, p.stage.db, p.token, p.table)
+	return fence.NewWriter(context.Background(), func(cause error) { p.ended = cause }, p.stage.db, p.token, fence.Shard{}, p.table)
 }
 
 // update writes over a row that is there.

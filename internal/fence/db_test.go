@@ -170,7 +170,7 @@ func writerOf(t testing.TB, db *pgxpool.Pool, token fence.Token) *leader {
 	term, end := context.WithCancelCause(context.Background())
 	t.Cleanup(func() { end(nil) })
 	return &leader{
-		Writer: fence.NewWriter(term, end, db, token, protected...),
+		Writer: fence.NewWriter(term, end, db, token, fence.Shard{}, protected...),
 		token:  token, term: term, end: end,
 	}
 }
@@ -181,7 +181,7 @@ func (l *leader) again(t testing.TB, db *pgxpool.Pool) *leader { return writerOf
 
 func (l *leader) raise(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
-	if _, err := fence.Raise(within(t), db, l.token, protected...); err != nil {
+	if _, err := fence.Raise(within(t), db, l.token, fence.Shard{}, protected...); err != nil {
 		t.Fatal(err)
 	}
 }

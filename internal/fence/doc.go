@@ -93,6 +93,18 @@
 // writes under a higher epoch. So the watermark alone says whether the lease row was reset, and a
 // table may turn large and back while both versions of its job run.
 //
+// # Shards
+//
+// The writer of a [Shard] is bound to the shard's own lease, and its raise to the shard's own rows:
+// those whose key has this shard by rota_shard, which is [ShardOf] in SQL. Others may write and raise
+// the rest of the table at the same time, under epochs of their own. The leases of one job share one
+// order of epochs, so that a row which has another shard, since the job was split in another way, is
+// below its new leader's epoch too. [Writer.Upsert] refuses rows of other shards; what SQL in
+// [Writer.Tx] writes is for its author to keep to [Shard.Owns].
+//
+// Where a table has millions of rows, CREATE INDEX ON table (rota_shard(column, N)) keeps the raise
+// from looking at those of the others. A watermark is that of a whole table, and shards have none.
+//
 // Other places where order matters: the guard asks for expires_at > clock_timestamp(), so that a
 // late leader cannot hold up its successor, but nothing rests on that clock. Tx is READ COMMITTED,
 // whatever the session's default, for its guard must see what committed since it began. Settings

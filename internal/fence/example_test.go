@@ -48,7 +48,7 @@ func ExampleWriter_Tx() {
 
 func ExampleRaise() {
 	begin := func(ctx context.Context, db *pgxpool.Pool, t fence.Token) error {
-		highest, err := fence.Raise(ctx, db, t, Symbols)
+		highest, err := fence.Raise(ctx, db, t, fence.Shard{}, Symbols)
 		if err != nil {
 			return err
 		}

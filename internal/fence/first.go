@@ -15,13 +15,14 @@ const raiseRows = 4000
 // The first statement of a raise looks at all tables and, if nothing is above the token's epoch,
 // moves the watermarks of the large ones and raises those with few rows at once: every round trip is
 // a part of the time in which nobody leads, and so is what there is to plan. It is put together from
-// these parts; $1 is the epoch, %[1]s the table, and %[2]d the parameter that names it.
+// these parts; $1 is the epoch, %[1]s the table, %[2]d the parameter that names it, and the rows of a
+// shard are told from others by a condition.
 const (
 	lookSQL = `
 at%[2]d AS MATERIALIZED (
     SELECT coalesce(max(epoch), 0) AS highest, count(*) FILTER (WHERE epoch < $1::bigint) AS below,
            (SELECT epoch FROM fence_watermarks WHERE protected = $%[2]d::text::regclass) AS mark, false AS held
-      FROM %[1]s)`
+      FROM %[1]s WHERE true%[3]s)`
 
 	// Of a large table no row is read; what matters is that its triggers are there.
 	lookLargeSQL = `
@@ -39,7 +40,7 @@ at%[2]d AS MATERIALIZED (
 	raiseFewSQL = `
 raised%[2]d AS (
     UPDATE %[1]s SET epoch = $1::bigint
-     WHERE epoch < $1::bigint AND (SELECT below <= %[4]d AND mark IS NULL FROM at%[2]d)%[3]s AND ` + waitSQL + `)`
+     WHERE epoch < $1::bigint%[5]s AND (SELECT below <= %[4]d AND mark IS NULL FROM at%[2]d)%[3]s AND ` + waitSQL + `)`
 
 	moveSQL = `
 raised%[2]d AS (
@@ -53,7 +54,7 @@ SELECT %[2]d, greatest(highest, mark), below, mark IS NOT NULL, held FROM at%[2]
 // firstParam is the number of the parameter that names the first table.
 const firstParam = 2
 
-func firstSQL(tables []raised) string {
+func firstSQL(tables []raised, s Shard) string {
 	var parts, changes, tells []string
 	notAbove := ""
 	for i, t := range tables {
@@ -62,13 +63,13 @@ func firstSQL(tables []raised) string {
 			look, change = lookLargeSQL, moveSQL
 		}
 		n := firstParam + i
-		parts = append(parts, fmt.Sprintf(look, t.ident(), n))
+		parts = append(parts, fmt.Sprintf(look, t.ident(), n, t.ownSQL(s)))
 		changes = append(changes, change)
 		tells = append(tells, fmt.Sprintf(tellSQL, "", n))
 		notAbove += fmt.Sprintf(notAboveSQL, "", n)
 	}
 	for i, t := range tables {
-		parts = append(parts, fmt.Sprintf(changes[i], t.ident(), firstParam+i, notAbove, raiseRows))
+		parts = append(parts, fmt.Sprintf(changes[i], t.ident(), firstParam+i, notAbove, raiseRows, t.ownSQL(s)))
 	}
 	return "WITH" + strings.Join(parts, ",") + strings.Join(tells, " UNION ALL")
 }
@@ -79,7 +80,7 @@ func (r *raise) first(ctx context.Context, tables []raised) error {
 	for _, t := range tables {
 		args = append(args, t.ident())
 	}
-	rows, err := r.db.Query(ctx, firstSQL(tables), args...)
+	rows, err := r.db.Query(ctx, firstSQL(tables, r.shard), args...)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (r *raise) first(ctx context.Context, tables []raised) error {
 		return err
 	}
 	for _, t := range tables {
-		if err := t.check(r.token.Epoch); err != nil {
+		if err := t.check(r.token.Epoch, r.shard); err != nil {
 			return err
 		}
 	}
@@ -105,7 +106,10 @@ func (r *raise) first(ctx context.Context, tables []raised) error {
 func (t *raised) done() bool { return t.Large || t.below <= raiseRows && !t.marked }
 
 // check refuses a table whose fence does not hold.
-func (t *raised) check(epoch int64) error {
+func (t *raised) check(epoch int64, s Shard) error {
+	if t.marked && !s.Whole() {
+		return fmt.Errorf("%s has a watermark, which one shard would move for all: SELECT fence_protect('%[1]s', false)", t.ident())
+	}
 	if t.Large && !(t.marked && t.held) {
 		return fmt.Errorf("%s is not protected as a large table, by a watermark and its triggers: SELECT fence_protect('%[1]s', true)", t.ident())
 	}

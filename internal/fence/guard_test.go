@@ -88,7 +88,7 @@ func TestTakeoverBetweenSnapshotAndLockRefusesTheWrite(t *testing.T) {
 			exec(t, db, renewSQL, lease)
 			exec(t, db, `UPDATE leadership SET expires_at = clock_timestamp() - interval '1 second'`)
 			b := takeOver(t, db, "b")
-			if _, err := fence.Raise(within(t), db, b.token, readings); err != nil {
+			if _, err := fence.Raise(within(t), db, b.token, fence.Shard{}, readings); err != nil {
 				t.Fatal(err)
 			}
 			before := value[string](t, db, everythingSQL)

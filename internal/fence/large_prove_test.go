@@ -28,7 +28,7 @@ func TestProveRaiseOfAMillionRowsThatAreLarge(t *testing.T) {
 	raise := func(table fence.Table) time.Duration {
 		leader := takeOver(t, db, "next")
 		began := time.Now()
-		if _, err := fence.Raise(t.Context(), db, leader.token, table); err != nil {
+		if _, err := fence.Raise(t.Context(), db, leader.token, fence.Shard{}, table); err != nil {
 			t.Fatal(err)
 		}
 		return time.Since(began)
@@ -54,8 +54,8 @@ func TestProveUpsertOfALargeTableIsNotSlow(t *testing.T) {
 	exec(t, db, `CREATE TABLE plain (LIKE prices INCLUDING ALL); SELECT fence_protect('plain')`)
 	plain := fence.Table{Name: "plain", Key: prices.Key}
 	a := takeOver(t, db, "a")
-	a.Writer = fence.NewWriter(a.term, a.end, db, a.token, plain, prices)
-	_, err := fence.Raise(within(t), db, a.token, plain, prices)
+	a.Writer = fence.NewWriter(a.term, a.end, db, a.token, fence.Shard{}, plain, prices)
+	_, err := fence.Raise(within(t), db, a.token, fence.Shard{}, plain, prices)
 	wantNoError(t, err)
 	for _, n := range []int{1, 1000} {
 		batch := make([]price, n)

@@ -74,7 +74,7 @@ func TestRaiseOfALargeTableMovesItsWatermarkAlone(t *testing.T) {
 	before := value[string](t, db, rows)
 	c := takeOver(t, db, "c")
 	for want := b.token.Epoch; want <= c.token.Epoch; want++ { // and once more, which changes nothing
-		highest, err := fence.Raise(within(t), db, c.token, prices, ticks)
+		highest, err := fence.Raise(within(t), db, c.token, fence.Shard{}, prices, ticks)
 		if err != nil || highest != want {
 			t.Errorf("the highest epoch met was %d, %v; want %d", highest, err, want)
 		}
@@ -94,7 +94,7 @@ func TestLateRaiseLowersNoWatermark(t *testing.T) {
 	t.Parallel()
 	db, former, b := after(t)
 	before := value[string](t, db, everythingSQL)
-	highest, err := fence.Raise(within(t), db, former.token, bridgeStatus, prices, ticks)
+	highest, err := fence.Raise(within(t), db, former.token, fence.Shard{}, bridgeStatus, prices, ticks)
 	if err != nil || highest != b.token.Epoch {
 		t.Errorf("got %d, %v, want %d", highest, err, b.token.Epoch)
 	}
@@ -114,7 +114,7 @@ func TestHigherWatermarkTellsOfAResetLease(t *testing.T) {
 	exec(t, db, `DELETE FROM leadership`)
 	a := takeOver(t, db, "a")
 	before := value[string](t, db, everythingSQL)
-	highest, err := fence.Raise(within(t), db, a.token, prices)
+	highest, err := fence.Raise(within(t), db, a.token, fence.Shard{}, prices)
 	if err != nil || highest != 8 {
 		t.Errorf("got %d, %v, want 8", highest, err)
 	}
@@ -141,7 +141,7 @@ func TestNoRowIsAboveItsWatermark(t *testing.T) {
 		t.Errorf("the row has epoch %d, want %d", epoch, b.token.Epoch)
 	}
 	exec(t, db, `INSERT INTO ticks_rest VALUES ('new', '2030-03-02', 7, 50)`)
-	if highest, err := fence.Raise(within(t), db, b.token, prices, ticks); err != nil || highest != 50 {
+	if highest, err := fence.Raise(within(t), db, b.token, fence.Shard{}, prices, ticks); err != nil || highest != 50 {
 		t.Errorf("got %d, %v, want 50", highest, err)
 	}
 	wantFenced(t, b.Upsert(within(t), ticks, tick{"EURUSD", day, 2}))
@@ -196,7 +196,7 @@ func TestRaiseWaitsForAWriteUnderWayToALargeTable(t *testing.T) {
 	c := takeOver(t, db, "c")
 	raised := make(chan error, 1)
 	go func() {
-		_, err := fence.Raise(within(t), db, c.token, prices)
+		_, err := fence.Raise(within(t), db, c.token, fence.Shard{}, prices)
 		raised <- err
 	}()
 	eventually(t, "the raise waits", func() bool {
@@ -225,11 +225,11 @@ func TestRaiseWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 			return &deafConn{Conn: conn, after: []byte("fence_watermarks")}, err
 		}
 	})
-	if _, err := fence.Raise(within(t), deaf, c.token, prices, bridgeStatus); err == nil {
+	if _, err := fence.Raise(within(t), deaf, c.token, fence.Shard{}, prices, bridgeStatus); err == nil {
 		t.Error("the answer was not lost")
 	}
 	eventually(t, "the raise has taken effect", func() bool { return watermark(t, db, "prices") == c.token.Epoch })
-	highest, err := fence.Raise(within(t), db, c.token, prices, bridgeStatus)
+	highest, err := fence.Raise(within(t), db, c.token, fence.Shard{}, prices, bridgeStatus)
 	if err != nil || highest != c.token.Epoch {
 		t.Errorf("got %d, %v, want %d", highest, err, c.token.Epoch)
 	}

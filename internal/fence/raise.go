@@ -15,7 +15,7 @@ import (
 const absurdEpoch = int64(1) << 62
 
 // Raise brings the tables up to the token's epoch, before a new term does any work: the rows of a
-// plain table, the watermark of a large one. It returns the highest epoch that it met: one above the
+// plain table, those of the shard where there is one, or the watermark of a large one. It returns the highest epoch that it met: one above the
 // token's own means that the lease row has been reset or restored, and then nothing was changed.
 //
 // It is one statement where all tables are large or have few rows. Others are raised in batches that commit
@@ -23,12 +23,15 @@ const absurdEpoch = int64(1) << 62
 // raising again is harmless. A row held by somebody is waited for as long as ctx lasts: a former
 // leader's transaction ends by itself after half a second without a statement, and its backends are
 // ended, where db's role may do so, after a fifth of a second. An epoch of 1<<62 or more is an error.
-func Raise(ctx context.Context, db *pgxpool.Pool, t Token, tables ...Table) (highest int64, err error) {
+func Raise(ctx context.Context, db *pgxpool.Pool, t Token, s Shard, tables ...Table) (highest int64, err error) {
 	if len(tables) == 0 {
 		return 0, nil
 	}
-	r := &raise{db: db, token: t, tables: make([]raised, len(tables))}
+	r := &raise{db: db, token: t, shard: s, tables: make([]raised, len(tables))}
 	for i, table := range tables {
+		if err := table.CheckShard(); err != nil && !s.Whole() {
+			return 0, err
+		}
 		r.tables[i].Table = table
 	}
 	err = r.run(ctx)
@@ -39,6 +42,7 @@ func Raise(ctx context.Context, db *pgxpool.Pool, t Token, tables ...Table) (hig
 type raise struct {
 	db     *pgxpool.Pool
 	token  Token
+	shard  Shard
 	tables []raised
 
 	highest int64 // epoch that was met before anything was changed
@@ -150,10 +154,10 @@ const endOfTable = int64(1)<<32 - 1
 // raiseSomeSQL walks the table by its pages, those with one number in all partitions at once: each
 // page is read once, whatever index there is, and rights on the partitions themselves are not needed.
 const raiseSomeSQL = `
-UPDATE %s SET epoch = $1::bigint WHERE ctid >= $2::tid AND ctid < $3::tid AND epoch < $1::bigint AND ` + waitSQL
+UPDATE %s SET epoch = $1::bigint WHERE ctid >= $2::tid AND ctid < $3::tid AND epoch < $1::bigint%s AND ` + waitSQL
 
 func (r *raise) some(ctx context.Context, t *raised, from, to int64) error {
-	_, err := r.db.Exec(ctx, fmt.Sprintf(raiseSomeSQL, t.ident()), r.token.Epoch, firstRow(from), firstRow(to))
+	_, err := r.db.Exec(ctx, fmt.Sprintf(raiseSomeSQL, t.ident(), t.ownSQL(r.shard)), r.token.Epoch, firstRow(from), firstRow(to))
 	return err
 }
 
@@ -184,8 +188,9 @@ func heldUp(err error) bool {
 }
 
 // endFormerSQL ends the backends of other replicas that have written to the tables or locked rows of
-// them: only the tables' job does, so that they are a former leader's. A raise that is itself late,
-// its lease being another's by now, ends nobody. Behind a pooler, or where db's connections do not
+// them: only the tables' job does, so that they are a former leader's. Those of a replica that leads
+// a shard of the job are left alone, and end by themselves. A raise that is itself late, its lease
+// being another's by now, ends nobody. Behind a pooler, or where db's connections do not
 // carry the replica's application_name, it may find nobody either.
 const endFormerSQL = `
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
@@ -197,13 +202,23 @@ SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
                     AND l.relation IN (SELECT part FROM unnest($2::text[]) AS name,
                                               LATERAL (SELECT name::regclass UNION ALL
                                                        SELECT relid FROM pg_partition_tree(name::regclass)) AS parts (part)))
-   AND EXISTS (SELECT FROM leadership WHERE epoch = $1::bigint AND job_name = $3::text AND owner = $4::text)`
+   AND EXISTS (SELECT FROM leadership WHERE epoch = $1::bigint AND job_name = $3::text AND owner = $4::text)
+   AND a.application_name NOT IN (
+       SELECT 'rota ' || regexp_replace(owner, '^.*/', '') FROM leadership
+        WHERE job_name = ANY ($5::text[]) AND expires_at > clock_timestamp())`
 
 func (r *raise) endFormer(ctx context.Context, tables []raised) error {
 	idents := make([]string, len(tables))
 	for i, t := range tables {
 		idents[i] = t.ident()
 	}
-	_, err := r.db.Exec(ctx, endFormerSQL, r.token.Epoch, idents, r.token.Lease, r.token.Owner)
+	var kin []string
+	if !r.shard.Whole() {
+		job, _ := SplitLease(r.token.Lease)
+		for _, s := range Shards(r.shard.Of) {
+			kin = append(kin, s.Lease(job))
+		}
+	}
+	_, err := r.db.Exec(ctx, endFormerSQL, r.token.Epoch, idents, r.token.Lease, r.token.Owner, kin)
 	return err
 }

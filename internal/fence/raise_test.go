@@ -27,7 +27,7 @@ func TestRaiseRaisesEveryRow(t *testing.T) {
 			exec(t, db, `UPDATE bridge_status SET epoch = 2 WHERE bridge_id = '17'`)
 			exec(t, db, `INSERT INTO leadership VALUES ($1, 'z', now(), 2)`, lease)
 			b := takeOver(t, db, "b")
-			highest, err := fence.Raise(within(t), db, b.token, bridgeStatus, readings)
+			highest, err := fence.Raise(within(t), db, b.token, fence.Shard{}, bridgeStatus, readings)
 			wantNoError(t, err)
 			if want := int64(min(rows, 2)); highest != want {
 				t.Errorf("the highest epoch met was %d, want %d", highest, want)
@@ -37,7 +37,7 @@ func TestRaiseRaisesEveryRow(t *testing.T) {
 					t.Errorf("%s: %d rows have another epoch than %d", table, n, b.token.Epoch)
 				}
 			}
-			highest, err = fence.Raise(within(t), db, b.token, bridgeStatus, readings)
+			highest, err = fence.Raise(within(t), db, b.token, fence.Shard{}, bridgeStatus, readings)
 			wantNoError(t, err)
 			if want := b.token.Epoch; rows > 0 && highest != want {
 				t.Errorf("once more, the highest epoch met was %d, want %d", highest, want)
@@ -54,7 +54,7 @@ func TestRaiseTellsOfAHigherEpochAndChangesNothing(t *testing.T) {
 	exec(t, db, `INSERT INTO readings VALUES ('LP-1', '2026-01-01', 1, 0), ('LP-2', '2020-01-01', 1, 41)`)
 	a := takeOver(t, db, "a")
 	before := value[string](t, db, everythingSQL)
-	highest, err := fence.Raise(within(t), db, a.token, bridgeStatus, readings)
+	highest, err := fence.Raise(within(t), db, a.token, fence.Shard{}, bridgeStatus, readings)
 	if err != nil || highest != 41 {
 		t.Errorf("got %d, %v, want 41", highest, err)
 	}
@@ -68,7 +68,7 @@ func TestRaiseRefusesAndNamesAnAbsurdEpoch(t *testing.T) {
 	db := newDB(t)
 	exec(t, db, `INSERT INTO bridge_status VALUES ('LP-1', 'UP', now(), $1)`, int64(math.MaxInt64))
 	a := takeOver(t, db, "a")
-	_, err := fence.Raise(within(t), db, a.token, bridgeStatus)
+	_, err := fence.Raise(within(t), db, a.token, fence.Shard{}, bridgeStatus)
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
@@ -83,7 +83,7 @@ func TestRaiseSaysWhatTableItCouldNotRead(t *testing.T) {
 	t.Parallel()
 	db := newDB(t)
 	a := takeOver(t, db, "a")
-	_, err := fence.Raise(within(t), db, a.token, fence.Table{Name: "nowhere"})
+	_, err := fence.Raise(within(t), db, a.token, fence.Shard{}, fence.Table{Name: "nowhere"})
 	if err == nil || !strings.Contains(err.Error(), "raise nowhere") {
 		t.Errorf("got %v", err)
 	}
@@ -208,7 +208,7 @@ func TestRaiseEndsOnlyAFormerLeadersBackends(t *testing.T) {
 			cfg.ConnConfig.RuntimeParams["application_name"] = "rota b"
 			cfg.ConnConfig.Tracer = &secondEnding{then: cancel}
 		})
-		_, err = fence.Raise(ctx, engine, b.token, bridgeStatus)
+		_, err = fence.Raise(ctx, engine, b.token, fence.Shard{}, bridgeStatus)
 		cancel()
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another transaction holds its rows") {
 			t.Errorf("%s: got %v", c.holder, err)
@@ -226,7 +226,7 @@ func TestOddNamesAreQuoted(t *testing.T) {
 	exec(t, db, `SELECT fence_protect('"Odd"."the ""Order"""')`)
 	table := fence.Table{Name: `Odd.the "Order"`, Key: []string{"the Key"}, Stamp: "At"}
 	a := takeOver(t, db, "a")
-	a.Writer = fence.NewWriter(a.term, a.end, db, a.token, table)
+	a.Writer = fence.NewWriter(a.term, a.end, db, a.token, fence.Shard{}, table)
 	type row struct {
 		Key   string `db:"the Key"`
 		Value int    `db:"select"`
@@ -235,7 +235,7 @@ func TestOddNamesAreQuoted(t *testing.T) {
 		wantNoError(t, a.Upsert(within(t), table, row{"k", i}))
 	}
 	b := takeOver(t, db, "b")
-	_, err := fence.Raise(within(t), db, b.token, table)
+	_, err := fence.Raise(within(t), db, b.token, fence.Shard{}, table)
 	wantNoError(t, err)
 	if n := value[int](t, db, `SELECT count(*) FROM "Odd"."the ""Order""" WHERE "select" = 1 AND epoch = 2 AND "At" IS NOT NULL`); n != 1 {
 		t.Error("the row is not there")

@@ -207,7 +207,7 @@ func (s *stress) write(ctx context.Context, write func(context.Context, *pgxpool
 		token := *s.current.Load()
 		for late := 0; late < 3 && ctx.Err() == nil; {
 			term, end := context.WithCancelCause(context.Background())
-			w := fence.NewWriter(term, end, s.writers, token, protected...)
+			w := fence.NewWriter(term, end, s.writers, token, fence.Shard{}, protected...)
 			var err error
 			for err == nil {
 				if err = write(ctx, s.writers, w); !errors.Is(err, fence.ErrFenced) && ctx.Err() == nil && isContention(err) {
@@ -267,7 +267,7 @@ func (s *stress) takeOver(ctx context.Context) {
 }
 
 func (s *stress) raise(ctx context.Context, token fence.Token) {
-	_, err := fence.Raise(ctx, s.db, token, protected...)
+	_, err := fence.Raise(ctx, s.db, token, fence.Shard{}, protected...)
 	if err == nil {
 		_, err = s.db.Exec(ctx, `INSERT INTO raises VALUES ($1, pg_current_snapshot())`, token.Epoch)
 	}

@@ -15,6 +15,7 @@ import (
 type Table struct {
 	Name  string   // as the catalog spells it; may be qualified by a schema
 	Key   []string // the columns of the unique key that an upsert meets
+	Shard string   // of a job with shards: the key column whose value, as text, decides a row's shard
 	Stamp string   // optional: a column that every write sets to clock_timestamp()
 
 	// Large says that the table has too many rows to rewrite them all at every takeover. Its raise
@@ -32,8 +33,10 @@ func (t Table) ident() string {
 }
 
 func (t Table) equal(o Table) bool {
-	return t.Name == o.Name && t.Stamp == o.Stamp && t.Large == o.Large && slices.Equal(t.Key, o.Key)
+	return t.Name == o.Name && t.Shard == o.Shard && t.Stamp == o.Stamp && t.Large == o.Large && slices.Equal(t.Key, o.Key)
 }
+
+func (t Table) keyed(column string) bool { return slices.Contains(t.Key, column) }
 
 // setByFence says whether the fence gives the column its value.
 func (t Table) setByFence(column string) bool {

@@ -17,7 +17,7 @@ func TestLargeTableWithoutItsTriggersIsNotRaised(t *testing.T) {
 	t.Parallel()
 	db, _, b := after(t)
 	raise := func(table fence.Table) error {
-		_, err := fence.Raise(within(t), db, b.token, table)
+		_, err := fence.Raise(within(t), db, b.token, fence.Shard{}, table)
 		return err
 	}
 	says(t, raise(statusAsLarge), "raise bridge_status", `fence_protect('"bridge_status"', true)`)
@@ -43,14 +43,14 @@ func TestTableThatTurnsLargeKeepsTheEpochOfItsRows(t *testing.T) {
 		exec(t, db, `SELECT fence_protect('bridge_status', true)`)
 	}
 	a := takeOver(t, db, "a")
-	highest, err := fence.Raise(within(t), db, a.token, statusAsLarge)
+	highest, err := fence.Raise(within(t), db, a.token, fence.Shard{}, statusAsLarge)
 	if err != nil || highest != 41 {
 		t.Errorf("got %d, %v, want 41", highest, err)
 	}
 	exec(t, db, `UPDATE leadership SET epoch = 41`)
 	b := takeOver(t, db, "b")
-	b.Writer = fence.NewWriter(b.term, b.end, db, b.token, statusAsLarge)
-	_, err = fence.Raise(within(t), db, b.token, statusAsLarge)
+	b.Writer = fence.NewWriter(b.term, b.end, db, b.token, fence.Shard{}, statusAsLarge)
+	_, err = fence.Raise(within(t), db, b.token, fence.Shard{}, statusAsLarge)
 	wantNoError(t, err)
 	wantNoError(t, b.Upsert(within(t), statusAsLarge, status{"LP-1", "DOWN"}))
 	says(t, b.Upsert(within(t), bridgeStatus, status{"LP-1", "DOWN"}), "Protects")
@@ -66,7 +66,7 @@ func TestTableThatIsLargeForSomeAndPlainForOthers(t *testing.T) {
 	for i, table := range []fence.Table{statusAsLarge, bridgeStatus, statusAsLarge, bridgeStatus} {
 		epoch := int64(9 + i)
 		next := takeOver(t, db, "next")
-		highest, err := fence.Raise(within(t), db, next.token, table)
+		highest, err := fence.Raise(within(t), db, next.token, fence.Shard{}, table)
 		if err != nil || highest != epoch-1 {
 			t.Errorf("got %d, %v, want %d", highest, err, epoch-1)
 		}
@@ -80,7 +80,7 @@ func TestTableThatIsLargeForSomeAndPlainForOthers(t *testing.T) {
 	}
 	reset := fence.Token{Lease: lease, Owner: "next", Epoch: 2}
 	exec(t, db, `DELETE FROM bridge_status`)
-	if highest, err := fence.Raise(within(t), db, reset, bridgeStatus); err != nil || highest != 12 {
+	if highest, err := fence.Raise(within(t), db, reset, fence.Shard{}, bridgeStatus); err != nil || highest != 12 {
 		t.Errorf("without a row: got %d, %v, want 12", highest, err)
 	}
 }
@@ -112,7 +112,7 @@ func TestTableThatTurnsPlainAgainHasItsRowsRaised(t *testing.T) {
 			t.Errorf("%s has %d triggers, want 1", table, n)
 		}
 	}
-	_, err := fence.Raise(within(t), db, b.token, prices)
+	_, err := fence.Raise(within(t), db, b.token, fence.Shard{}, prices)
 	says(t, err, "fence_protect")
 	if n := exec(t, db, `UPDATE prices SET bid = 7 WHERE epoch <= 7`); n != 0 {
 		t.Errorf("the article's condition let %d rows through", n)

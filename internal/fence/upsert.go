@@ -19,7 +19,7 @@ import (
 // and t.Stamp, so that fields for them, which a struct may have for reading, are passed over. Two
 // rows with one key, a NULL in a key and a table that is not among the writer's are errors. An
 // empty slice writes nothing and asks the database nothing, but is refused too once the term is
-// known to be over.
+// known to be over. A shard's writer refuses rows that are another shard's.
 //
 // It waits at most half a second for a row that another transaction holds. A refusal is ErrFenced;
 // an error that leaves the outcome open is ErrUnknown; after any other nothing was written.
@@ -81,6 +81,9 @@ func outdated(err error) bool {
 
 func (w *Writer) send(ctx context.Context, conn *pgx.Conn, s *statement, values []reflect.Value) (err error, sent bool) {
 	rows, err := s.rows(conn.TypeMap(), values)
+	if err == nil {
+		err = s.checkShard(rows, w.shard)
+	}
 	if err != nil {
 		return err, false
 	}
@@ -99,6 +102,7 @@ type statement struct {
 	fields    []field
 	oids      []uint32
 	key       []int // positions in fields
+	shard     int   // that of the column which decides a row's shard; below 0: none does
 }
 
 // upsertSQL's order of events: the guard locks the lease row, which happens before any row is
@@ -182,6 +186,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, t Table, typ reflect.Type) (*s
 	for _, k := range t.Key {
 		key = append(key, quoted(k))
 	}
+	s.shard = slices.IndexFunc(fields, func(f field) bool { return t.Shard != "" && f.column == t.Shard })
 	var mark, above string
 	if t.Large {
 		mark, above = fmt.Sprintf(markedSQL, t.literal()), aboveSQL

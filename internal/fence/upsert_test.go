@@ -75,7 +75,7 @@ func TestUpsertWritesEveryType(t *testing.T) {
 		pool := poolOn(t, db.Config().ConnString(), func(cfg *pgxpool.Config) {
 			cfg.ConnConfig.DefaultQueryExecMode = mode
 		})
-		a.Writer = fence.NewWriter(a.term, a.end, pool, a.token, table)
+		a.Writer = fence.NewWriter(a.term, a.end, pool, a.token, fence.Shard{}, table)
 		for name, write := range map[string]func() error{
 			"many rows": func() error { return a.Upsert(within(t), table, want) },
 			"single rows": func() error {
@@ -125,8 +125,8 @@ func TestUpsertRefusesWhatCannotBeRight(t *testing.T) {
 	a := takeOver(t, db, "a")
 	bare := fence.Table{Name: "bare", Key: []string{"id"}}
 	keyless := fence.Table{Name: "bridge_status"}
-	w := fence.NewWriter(a.term, a.end, db, a.token, bridgeStatus, readings, bare)
-	w2 := fence.NewWriter(a.term, a.end, db, a.token, keyless)
+	w := fence.NewWriter(a.term, a.end, db, a.token, fence.Shard{}, bridgeStatus, readings, bare)
+	w2 := fence.NewWriter(a.term, a.end, db, a.token, fence.Shard{}, keyless)
 	type id struct {
 		ID string `db:"id"`
 	}

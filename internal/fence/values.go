@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -44,6 +46,41 @@ func (s *statement) rows(m *pgtype.Map, values []reflect.Value) ([][]cell, error
 		}
 	}
 	return rows, nil
+}
+
+// checkShard refuses rows that are another shard's.
+func (s *statement) checkShard(rows [][]cell, own Shard) error {
+	if own.Whole() {
+		return nil
+	}
+	f := s.fields[s.shard]
+	for _, row := range rows {
+		key := row[s.shard].text
+		if !asStored(s.oids[s.shard], key) {
+			return fmt.Errorf("the row %s: its %s is not in the form that the database gives it as text, by which its shard is found: give the text that is stored, an integer, or a UUID", s.keyText(row), f.column)
+		}
+		if k := ShardOf(key, own.Of); k != own.K {
+			return fmt.Errorf("the row %s is of shard %s, and this is the writer of %s: write what Run.Owns", s.keyText(row), Shard{k, own.Of}, own)
+		}
+	}
+	return nil
+}
+
+var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// asStored reports whether a value is as it will be once it is cast to text in the database, where
+// its shard is found by that. Of other types than these it is not known here.
+func asStored(oid uint32, text string) bool {
+	switch oid {
+	case pgtype.TextOID, pgtype.VarcharOID:
+		return true
+	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID:
+		n, err := strconv.ParseInt(text, 10, 64)
+		return err == nil && strconv.FormatInt(n, 10) == text
+	case pgtype.UUIDOID:
+		return uuidPattern.MatchString(text)
+	}
+	return false
 }
 
 var stringType = reflect.TypeFor[string]()

@@ -25,6 +25,7 @@ type Writer struct {
 	end    context.CancelCauseFunc
 	db     *pgxpool.Pool
 	token  Token
+	shard  Shard
 	tables map[string]Table
 	guard  string // SQL of the guard of Tx
 
@@ -46,9 +47,9 @@ type statementKey struct {
 // last state while its replica leads. It looks each table up once, so that one writer for a whole
 // term is cheaper than one for each run. Its statements go out in db's own exec mode: for a pooler
 // in transaction mode that is set by default_query_exec_mode in db's URL.
-func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Pool, t Token, tables ...Table) *Writer {
+func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Pool, t Token, s Shard, tables ...Table) *Writer {
 	w := &Writer{
-		term: term, end: end, db: db, token: t,
+		term: term, end: end, db: db, token: t, shard: s,
 		tables:     make(map[string]Table, len(tables)),
 		guard:      guardOf(tables),
 		statements: map[statementKey]*statement{},
@@ -179,9 +180,12 @@ func (w *Writer) mayWrite(t Table) error {
 		return errors.New("it is not among the job's protected tables: name it in Protects")
 	}
 	if !declared.equal(t) {
-		return errors.New("its key, stamp or size differs from what the job's Protects say: use one value for both")
+		return errors.New("its key, shard, stamp or size differs from what the job's Protects say: use one value for both")
 	}
-	return nil
+	if w.shard.Whole() {
+		return nil
+	}
+	return t.CheckShard()
 }
 
 func (w *Writer) statement(table string, row reflect.Type) (s *statement, ok bool) {

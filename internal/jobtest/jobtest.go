@@ -97,7 +97,7 @@ func take(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
 	}
 	term, end := context.WithCancelCause(ctx)
 	t.Cleanup(func() { end(nil) })
-	l.term, l.writer = term, fence.NewWriter(term, end, db, l.token, j.Protects...)
+	l.term, l.writer = term, fence.NewWriter(term, end, db, l.token, fence.Shard{}, j.Protects...)
 	return l
 }
 
@@ -110,7 +110,7 @@ func (l *Leader) Raise() {
 	if l.raised {
 		return
 	}
-	highest, err := fence.Raise(context.Background(), l.db, l.token, l.job.Protects...)
+	highest, err := fence.Raise(context.Background(), l.db, l.token, fence.Shard{}, l.job.Protects...)
 	if err != nil {
 		l.t.Fatalf("raise the epoch: %v", err)
 	}

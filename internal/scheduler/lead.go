@@ -42,7 +42,7 @@ type lead struct {
 func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 	l := &lead{
 		Scheduler: s, term: t, token: token, job: j,
-		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, j.Protects...),
+		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, fence.Shard{}, j.Protects...),
 		entry:  newEntry(token, j, t.End),
 		log:    s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
 	}

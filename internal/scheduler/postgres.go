@@ -22,7 +22,7 @@ type postgres struct {
 const callTimeout = 4 * time.Second
 
 func (p *postgres) raise(ctx context.Context, t fence.Token, tables []fence.Table) (int64, error) {
-	return fence.Raise(ctx, p.db, t, tables...)
+	return fence.Raise(ctx, p.db, t, fence.Shard{}, tables...)
 }
 
 // heldSQL locks the lease rows against a change of epoch until the statement commits, and leaves
