@@ -63,6 +63,7 @@ var direct = []string{
 	"github.com/spf13/cobra",              // commands
 	"github.com/spf13/pflag",              // their flags; cobra brings it along
 	"go.uber.org/goleak",                  // tests: goroutines without an owner
+	"golang.org/x/crypto",                 // bcrypt, of the passwords that enter the page
 	"golang.org/x/sync",                   // groups of goroutines
 	"golang.org/x/sys",                    // the clock that runs while a machine sleeps
 }

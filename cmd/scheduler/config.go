@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"rota/internal/lease"
 	"rota/internal/scheduler"
+	"rota/internal/web"
 )
 
 // Config is everything that can be set. Each field has a flag, and the environment variable
@@ -43,6 +43,15 @@ type Config struct {
 	KeepHistory time.Duration // how old runs get before they are pruned
 	KeepRuns    int           // how many runs of each job are kept
 	Environment string        // shown on the page, so that nobody takes one installation for another
+
+	Auth           string   // none, basic, token or proxy: how those who use the page and the API say who they are
+	AuthFile       string   // of basic and token
+	TrustedProxies []string // addresses or ranges whose X-Forwarded headers are believed
+	AllowedHosts   []string // names that the page is reached under, besides addresses and localhost
+	ExternalURL    string   // under which browsers reach the page; empty: Listen
+	OperatorGroups []string // with proxy, the groups that make an operator
+	AdminGroups    []string // and an admin
+	MetricsAccess  string   // open or viewer
 }
 
 // Defaults are the settings of a replica that was told nothing. Drain and Grace together stay below
@@ -58,6 +67,7 @@ func Defaults() Config {
 		Drain: 25 * time.Second, Grace: 3 * time.Second,
 		Migrate: migrateAuto, Log: "text", Name: host, Witness: "on",
 		KeepHistory: scheduler.DefaultAge, KeepRuns: scheduler.DefaultRuns,
+		Auth: web.AuthNone, OperatorGroups: []string{"rota-operators"}, AdminGroups: []string{"rota-admins"}, MetricsAccess: "open",
 	}
 }
 
@@ -86,6 +96,7 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.DurationVar(&cfg.KeepHistory, "keep-history", cfg.KeepHistory, "how old runs and settled requests get before they are pruned")
 	flags.IntVar(&cfg.KeepRuns, "keep-runs", cfg.KeepRuns, "how many runs of each job are kept, the newest")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
+	accessFlags(flags, cfg)
 }
 
 func listenFlag(flags *pflag.FlagSet, cfg *Config) {
@@ -166,10 +177,13 @@ func (c Config) Validate() error {
 	if c.KeepRuns < 1 {
 		refuse("keep-runs %d: it must be at least 1 (10000 is usual)", c.KeepRuns)
 	}
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		refuse("listen %q: it must be host:port, as in 127.0.0.1:8080", c.Listen)
+	if err := validateListen(c.Listen); err != nil {
+		errs = append(errs, err)
 	}
 	if err := c.validateDatabase(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.gate(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -63,7 +63,8 @@ type pools struct {
 	lease  *pgxpool.Pool // renewals, and nothing that could hold them up
 	engine *pgxpool.Pool // claims, records, and the raising of epochs
 	work   *pgxpool.Pool // what jobs read and write
-	page   *pgxpool.Pool // the page, the API and the probes
+	page   *pgxpool.Pool // what the page and the API show, and the probes
+	desk   *pgxpool.Pool // the orders that are given through them
 	steer  *pgxpool.Pool // what operators ask for, whatever the others are busy with
 }
 
@@ -79,7 +80,7 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 	for _, each := range []struct {
 		pool  **pgxpool.Pool
 		conns int32
-	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}, {&p.steer, 1}} {
+	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}, {&p.desk, 2}, {&p.steer, 1}} {
 		if *each.pool, err = openPool(ctx, address, lease.AppName(owner), each.conns); err != nil {
 			p.close()
 			return nil, err
@@ -89,7 +90,7 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 }
 
 func (p *pools) close() {
-	for _, pool := range []*pgxpool.Pool{p.steer, p.page, p.work, p.engine, p.lease} {
+	for _, pool := range []*pgxpool.Pool{p.steer, p.desk, p.page, p.work, p.engine, p.lease} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"rota/internal/control"
 	"rota/internal/devdb"
 	"rota/internal/registry"
 	"rota/internal/status"
@@ -185,10 +186,18 @@ func (s *stage) openPage(cfg devConfig) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	access := Defaults()
+	access.Listen = listener.Addr().String()
+	gate, err := access.gate()
+	if err != nil {
+		return err
+	}
 	log := Config{}.logger(io.Discard)
 	probes := newProbes(time.Now, time.Minute, s.db)
 	page := startSite(listener, web.Handler(web.Config{
 		Status:  status.New(s.db, s.jobs),
+		Desk:    control.NewDesk(s.db, s.jobs),
+		Gate:    gate,
 		Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
 		Version: buildVersion(), Environment: "dev", Log: log,

@@ -78,6 +78,13 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(enabled),
 		"lease_time", cfg.Lease.String(), "renewal", cfg.Renew.String(), "database", cfg.masked())
 
+	gate, err := cfg.gate()
+	if err != nil {
+		return coded(exitUsage, err)
+	}
+	if gate.ReadOnly != "" {
+		log.Warn("the page and the API are read-only", "why", gate.ReadOnly)
+	}
 	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -117,6 +124,8 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 	}
 	site := startSite(listener, web.Handler(web.Config{
 		Status:  status.New(db.page, jobs),
+		Desk:    control.NewDesk(db.desk, jobs),
+		Gate:    gate,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
 		Version: buildVersion(), Environment: cfg.Environment, Log: log,
@@ -239,12 +248,16 @@ type site struct {
 	done   chan struct{}
 }
 
+// longestHeader has room for the cookies of others that share the name.
+const longestHeader = 32 << 10
+
 func startSite(listener net.Listener, handler http.Handler, log *slog.Logger) *site {
 	s := &site{
 		server: &http.Server{
 			Handler:           handler,
-			ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+			ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: longestHeader,
+			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		},
 		done: make(chan struct{}),
 	}

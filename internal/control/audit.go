@@ -29,6 +29,9 @@ VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), nullif($7::b
 // write adds a line to the audit.
 func (t tx) write(ctx context.Context, o Order, l line) error {
 	var detail *string
+	if o.From != "" {
+		l.detail = with(l.detail, "from", o.From)
+	}
 	if l.detail != nil {
 		b, err := json.Marshal(l.detail)
 		if err != nil {
@@ -41,4 +44,12 @@ func (t tx) write(ctx context.Context, o Order, l line) error {
 		return fmt.Errorf("write the audit: %w", err)
 	}
 	return nil
+}
+
+func with(detail map[string]any, name string, value any) map[string]any {
+	if detail == nil {
+		detail = map[string]any{}
+	}
+	detail[name] = value
+	return detail
 }

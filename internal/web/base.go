@@ -1,9 +1,11 @@
 package web
 
 import (
-	"net"
 	"net/http"
+	"net/url"
 	"strings"
+
+	"github.com/go-chi/chi/v5"
 )
 
 // root is the address of the first page as seen from the one that was asked for. Links are relative,
@@ -23,12 +25,17 @@ func link(root string) func(path string) string {
 	return func(path string) string { return root + strings.TrimPrefix(path, "/") }
 }
 
+// param is a part of the path, whatever a name in it is made of.
+func param(r *http.Request, name string) string {
+	value := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return value
+	}
+	if plain, err := url.PathUnescape(value); err == nil {
+		return plain
+	}
+	return value
+}
+
 // rights are what the one who looks may do.
 type rights struct{ Operate, Admin bool }
-
-// rightsOf says what the one who asks may do, and who it is.
-func rightsOf(r *http.Request) (can rights, who string) {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	local := err == nil && net.ParseIP(host).IsLoopback()
-	return rights{Operate: local, Admin: local}, ""
-}

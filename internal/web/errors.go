@@ -25,9 +25,10 @@ func notFound(http.ResponseWriter, *http.Request) error {
 	return refusal{http.StatusNotFound, "There is no page at this address.", "Go back to the jobs."}
 }
 
-func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
-	w.Header().Set("Allow", "GET, HEAD")
-	return refusal{http.StatusMethodNotAllowed, "This address only answers GET and HEAD.", "Nothing was changed."}
+func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	methods := s.allowed(r)
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	return refusal{http.StatusMethodNotAllowed, "This address only answers " + strings.Join(methods, " and ") + ".", "Nothing was changed."}
 }
 
 // handle makes a handler of a function that returns its error, which is told in one place. The
@@ -111,13 +112,23 @@ func (s *server) contain(next http.Handler) http.Handler {
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
+// permissions takes from the page what it has no use for.
+const permissions = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()"
+
 // secure sets the headers that every answer carries.
-func secure(next http.Handler) http.Handler {
+func (s *server) secure(next http.Handler) http.Handler {
+	https := s.Gate.external != nil && s.Gate.external.Scheme == "https"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Permissions-Policy", permissions)
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if https {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})

@@ -1,5 +1,5 @@
-// Package web serves the page and the JSON API over what the rows say, and mounts the probes and
-// the metrics that it is handed. It changes nothing.
+// Package web serves the page and the JSON API over what the rows say, takes the orders that are
+// given through them, and mounts the probes and the metrics that it is handed.
 package web
 
 import (
@@ -10,15 +10,18 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"rota/internal/control"
 	"rota/internal/status"
 )
 
 // Config is what the handler serves.
 type Config struct {
 	Status  *status.Reader
-	Metrics http.Handler // at /metrics
-	Live    http.Handler // at /livez
-	Ready   http.Handler // at /readyz
+	Desk    *control.Desk // where orders are given
+	Gate    *Gate         // who may do what; nil: whoever asks may read, and nobody more
+	Metrics http.Handler  // at /metrics
+	Live    http.Handler  // at /livez
+	Ready   http.Handler  // at /readyz
 
 	Version     string // the program's, in the footer
 	Environment string // such as "production", in the header and the title; may be empty
@@ -27,30 +30,60 @@ type Config struct {
 
 type server struct {
 	Config
-	stale atomic.Bool // whether the last answer was stale: the log gets the change, not each answer
+	router   chi.Router
+	attempts *attempts
+	stale    atomic.Bool // whether the last answer was stale: the log gets the change, not each answer
 }
 
-// Handler serves every route there is. All of them answer GET and HEAD, and nothing else.
-func Handler(cfg Config) http.Handler {
-	s := &server{Config: cfg}
-	r := chi.NewRouter()
-	r.Use(s.contain, secure, middleware.GetHead)
+// Handler serves every route there is. What changes anything is a POST, and asks for a role.
+func Handler(cfg Config) http.Handler { return newServer(cfg).router }
+
+func newServer(cfg Config) *server {
+	if cfg.Gate == nil {
+		cfg.Gate = closedGate()
+	}
+	s := &server{Config: cfg, router: chi.NewRouter(), attempts: newAttempts(cfg.Desk, cfg.Log)}
+	r := s.router
+	r.Use(s.contain, s.secure, s.arrive, middleware.GetHead)
 	r.NotFound(s.handle(notFound))
-	r.MethodNotAllowed(s.handle(methodNotAllowed))
+	r.MethodNotAllowed(s.handle(s.methodNotAllowed))
 
-	s.pageRoutes(r)
-
-	r.Get("/api/v1/leases", s.handle(s.apiLeases))
-	r.Get("/api/v1/jobs", s.handle(s.apiJobs))
-	r.Get("/api/v1/replicas", s.handle(s.apiReplicas))
-	r.Get("/api/v1/runs", s.handle(s.apiRuns))
-	r.Get("/api/v1/runs/{id}", s.handle(s.apiRun))
-	r.Get("/api/v1/audit", s.handle(s.apiAudit))
-
-	r.Method(http.MethodGet, "/metrics", cfg.Metrics)
+	// Open to all: what a prober needs, and what the page that refuses a stranger is made with.
 	r.Method(http.MethodGet, "/livez", cfg.Live)
 	r.Method(http.MethodGet, "/readyz", cfg.Ready)
-	return r
+	r.Get("/static/{file}", s.handle(static))
+	r.Group(func(r chi.Router) {
+		if cfg.Gate.Metrics == metricsViewer || cfg.Gate.local {
+			r.Use(s.need(cfg.Gate.metricsRole(), nil))
+		}
+		r.Method(http.MethodGet, "/metrics", cfg.Metrics)
+	})
+	r.Group(func(r chi.Router) {
+		r.Use(s.need(Viewer, nil))
+		s.pageRoutes(r)
+		s.apiRoutes(r)
+	})
+	for _, a := range actions {
+		for _, path := range a.paths {
+			of := r.With(s.need(a.role, &a))
+			of.Method(http.MethodPost, path, s.form(a))
+			of.Method(http.MethodPost, apiPath+path, s.call(a))
+		}
+	}
+	return s
+}
+
+// apiPath begins the paths of the API.
+const apiPath = "/api/v1"
+
+// apiRoutes are the lists and records of the API.
+func (s *server) apiRoutes(r chi.Router) {
+	r.Get(apiPath+"/leases", s.handle(s.apiLeases))
+	r.Get(apiPath+"/jobs", s.handle(s.apiJobs))
+	r.Get(apiPath+"/replicas", s.handle(s.apiReplicas))
+	r.Get(apiPath+"/runs", s.handle(s.apiRuns))
+	r.Get(apiPath+"/runs/{id}", s.handle(s.apiRun))
+	r.Get(apiPath+"/audit", s.handle(s.apiAudit))
 }
 
 // snapshot is the status as of now, or as of when the database last answered.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"rota/internal/control"
 	"rota/internal/pgtest"
 	"rota/internal/registry"
 	"rota/internal/status"
@@ -33,10 +34,14 @@ func says(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 }
 
-// serve returns the handler over db.
+// serve returns the handler over db. This machine may do everything, others may read.
 func serve(db *pgxpool.Pool, jobs ...registry.Job) http.Handler {
+	gate, err := NewGate(Access{Listen: "127.0.0.1:8080", Hosts: []string{"example.com"}}) // that of httptest's requests
+	if err != nil {
+		panic(err) // it is in order
+	}
 	return Handler(Config{
-		Status:  status.New(db, jobs),
+		Status: status.New(db, jobs), Desk: control.NewDesk(db, jobs), Gate: gate,
 		Metrics: says("metrics"), Live: says("live"), Ready: says("ready"),
 		Version: "v0.0.0-test", Environment: "a test", Log: slog.New(slog.DiscardHandler),
 	})

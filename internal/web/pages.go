@@ -19,11 +19,10 @@ import (
 //go:embed templates
 var templatesFS embed.FS
 
-// pageRoutes are the pages and what they load.
+// pageRoutes are the pages. What they load is open to all.
 func (s *server) pageRoutes(r chi.Router) {
 	r.Get("/", s.handle(s.jobs))
 	r.Get("/replicas", s.handle(s.replicas))
-	r.Get("/static/{file}", s.handle(static))
 }
 
 // names are the pages, each with a template of that name.
@@ -63,10 +62,11 @@ func bind(name, root string) (*template.Template, error) {
 
 // A frame is what the layout needs of every page.
 type frame struct {
-	Head head
-	Can  rights
-	Who  string // empty: nobody is asked
-	Body any
+	Head   head
+	Can    rights
+	Who    string // empty: nobody is asked
+	Notice string // what became of the order that led here
+	Body   any
 }
 
 // A head is what stands around the body.
@@ -100,7 +100,7 @@ func (h head) over(snap status.Snapshot) head {
 }
 
 func render(r *http.Request, name string, h head, body any) ([]byte, error) {
-	f := frame{Head: h, Body: body}
+	f := frame{Head: h, Notice: noticeOf(r), Body: body}
 	f.Can, f.Who = rightsOf(r)
 	t, err := bind(name, h.root)
 	var b bytes.Buffer
@@ -141,7 +141,8 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapsh
 // whose pages may look different.
 func (s *server) etag(r *http.Request, snap status.Snapshot) string {
 	f := fnv.New64a()
-	fmt.Fprintf(f, "%s %q %q %q %t", build, s.Version, s.Environment, r.URL.RequestURI(), snap.Stale)
+	can, who := rightsOf(r)
+	fmt.Fprintf(f, "%s %q %q %q %t %v %q %q", build, s.Version, s.Environment, r.URL.RequestURI(), snap.Stale, can, who, noticeOf(r))
 	return fmt.Sprintf(`W/"%s-%x"`, snap.Tag, f.Sum64())
 }
 
