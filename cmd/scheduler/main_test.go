@@ -42,6 +42,14 @@ const testJobsEnv = "SCHEDULER_TEST_JOBS"
 
 func idle(ctx context.Context, _ *registry.Run) error { return nil }
 
+func untilEnd(ctx context.Context, run *registry.Run) error {
+	select {
+	case <-run.Draining:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
 var every = registry.Every(time.Second)
 
 // testJobs are by the name that a test asks for them by.
@@ -62,6 +70,12 @@ var testJobs = map[string][]registry.Job{
 	}}},
 	// It never returns.
 	"stuck": {{Name: "stuck", Schedule: every, Run: func(context.Context, *registry.Run) error { select {} }}},
+
+	"watched": {
+		{Name: "watched_1", Schedule: every, Run: idle},
+		{Name: "watched_2", Schedule: every, Run: idle},
+		{Name: "watched_3", Schedule: registry.Continuous, Run: untilEnd},
+	},
 
 	"bad-name":   {{Name: "Bad Name", Schedule: every, Run: idle}},
 	"history":    {{Name: "rota-history", Schedule: every, Run: idle}},

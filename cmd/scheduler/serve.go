@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
@@ -105,8 +103,8 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 		return stoppedBefore(ctx, err)
 	}
 
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reader := status.New(db.page, jobs)
+	metrics := newRegistry(db, reader)
 	watch := control.NewWatch(db.steer, owner, log)
 	elector, err := lease.New(db.lease, lease.Config{
 		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Steer: watch.Wake, Log: log, Metrics: metrics,
@@ -123,7 +121,7 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 		return err
 	}
 	site := startSite(listener, web.Handler(web.Config{
-		Status:  status.New(db.page, jobs),
+		Status:  reader,
 		Desk:    control.NewDesk(db.desk, jobs),
 		Gate:    gate,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),

@@ -56,15 +56,16 @@ func newElector(s store, cfg Config) (*Elector, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := newMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("register the metrics of the leases: %w", err)
-	}
 	e := &Elector{
-		cfg: cfg, store: s, log: cfg.Log, metrics: m, sinceBoot: sinceBoot,
+		cfg: cfg, store: s, log: cfg.Log, sinceBoot: sinceBoot,
 		rand:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		events: make(chan func()), drained: make(chan struct{}),
 		terms: map[string]*Term{}, seen: map[string]int64{},
+	}
+	var err error
+	e.metrics, err = newMetrics(cfg.Metrics, cfg.Lease, func() time.Duration { return time.Until(e.Now()) })
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics of the leases: %w", err)
 	}
 	return e, nil
 }

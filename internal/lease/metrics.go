@@ -25,7 +25,9 @@ type metrics struct {
 // The events of rota_lease_transitions_total.
 var events = []string{"acquired", "released", "lost", "deadline", "fenced", "other"}
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+// newMetrics registers them, with the length of the leases and a function that says how far the
+// database's clock is ahead.
+func newMetrics(reg prometheus.Registerer, lease time.Duration, ahead func() time.Duration) (*metrics, error) {
 	m := &metrics{
 		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rota_is_leader",
@@ -58,11 +60,20 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Terms ended because a protected row had a higher epoch: the lease row was reset or restored.",
 		}, []string{"job_name"}),
 	}
+	length := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "rota_lease_length_seconds",
+		Help: "How long a lease of this replica runs from each renewal.",
+	})
+	length.Set(lease.Seconds())
+	offset := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rota_clock_offset_seconds",
+		Help: "The database's clock less this replica's, by its last heartbeat.",
+	}, func() float64 { return ahead().Seconds() })
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.leader, m.epoch, m.transitions, m.handovers, m.beats, m.failures, m.resets} {
+	for _, c := range []prometheus.Collector{m.leader, m.epoch, m.transitions, m.handovers, m.beats, m.failures, m.resets, length, offset} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

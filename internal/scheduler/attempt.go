@@ -70,7 +70,7 @@ func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.T
 		log: kept.text(), again: res.cutShort() && r.number < tries(l.job), at: time.Now(),
 	}
 	retry, after := l.retry(r, e.outcome)
-	l.metrics.ended(l.job.Name, e.outcome, e.at)
+	l.metrics.ended(l.job.Name, e.outcome)
 	l.recorded = l.recorder.end(e)
 	l.ticker.done(l.entry, r.id, l.recorded, retry, after)
 	logEnd(log, e, retry, after)

@@ -13,7 +13,6 @@ import (
 // sees its first increase.
 type metrics struct {
 	runs      *prometheus.CounterVec
-	success   *prometheus.GaugeVec
 	running   *prometheus.GaugeVec
 	abandoned *prometheus.GaugeVec
 	delay     prometheus.Histogram
@@ -25,9 +24,6 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rota_runs_total", Help: "Runs that have ended on this replica, and ticks that it has written off, by outcome.",
 		}, []string{"job_name", "outcome"}),
-		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rota_last_success_timestamp_seconds", Help: "When a run last succeeded on this replica; 0: not since it started.",
-		}, []string{"job_name"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "rota_runs_running", Help: "Runs under way on this replica, the abandoned ones included.",
 		}, []string{"job_name"}),
@@ -39,7 +35,7 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.runs, m.success, m.running, m.abandoned, m.delay} {
+	for _, c := range []prometheus.Collector{m.runs, m.running, m.abandoned, m.delay} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -50,7 +46,6 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 		for _, o := range outcomes {
 			m.runs.WithLabelValues(j.Name, string(o))
 		}
-		m.success.WithLabelValues(j.Name)
 		m.running.WithLabelValues(j.Name)
 		m.abandoned.WithLabelValues(j.Name)
 	}
@@ -66,12 +61,7 @@ func (m *metrics) started(job string, delay time.Duration) {
 
 func (m *metrics) returned(job string) { m.running.WithLabelValues(job).Dec() }
 
-func (m *metrics) ended(job string, o outcome, at time.Time) {
-	m.runs.WithLabelValues(job, string(o)).Inc()
-	if o == success {
-		m.success.WithLabelValues(job).Set(float64(at.UnixMilli()) / 1000)
-	}
-}
+func (m *metrics) ended(job string, o outcome) { m.runs.WithLabelValues(job, string(o)).Inc() }
 
 // unrun counts ticks that were claimed and not run.
 func (m *metrics) unrun(job string, o outcome, ticks int64) {
