@@ -27,8 +27,7 @@ const (
 
 // attempts writes down what was refused.
 type attempts struct {
-	desk *control.Desk
-	log  *slog.Logger
+	write func(ctx context.Context, at attempt, more int, cause error)
 
 	mu    sync.Mutex
 	names map[string]*tries
@@ -49,7 +48,10 @@ type attempt struct {
 }
 
 func newAttempts(desk *control.Desk, log *slog.Logger) *attempts {
-	return &attempts{desk: desk, log: log, names: map[string]*tries{}}
+	return &attempts{
+		write: func(ctx context.Context, at attempt, more int, cause error) { record(ctx, desk, log, at, more, cause) },
+		names: map[string]*tries{},
+	}
 }
 
 // note writes down that an action was refused with err, now or with those that follow.
@@ -146,8 +148,8 @@ func (as *attempts) of(name string) *tries {
 	return t
 }
 
-// write adds the line, to the log too. Where the database does not take it, the log alone has it.
-func (as *attempts) write(ctx context.Context, at attempt, more int, cause error) {
+// record adds the line, to the log too. Where the database does not take it, the log alone has it.
+func record(ctx context.Context, desk *control.Desk, log *slog.Logger, at attempt, more int, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptPatience)
 	defer cancel()
 	o, w := at.order, at.what
@@ -158,9 +160,9 @@ func (as *attempts) write(ctx context.Context, at attempt, more int, cause error
 	if cause != nil {
 		attrs = append(attrs, "error", cause)
 	}
-	as.log.Warn("order refused", attrs...)
+	log.Warn("order refused", attrs...)
 	w.More = more
-	if err := as.desk.Refused(ctx, o, w); err != nil {
-		as.log.Warn("a refused order is not in the audit", "action", w.Action, "actor", o.By, "more", more, "error", err)
+	if err := desk.Refused(ctx, o, w); err != nil {
+		log.Warn("a refused order is not in the audit", "action", w.Action, "actor", o.By, "more", more, "error", err)
 	}
 }

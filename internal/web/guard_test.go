@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
@@ -62,14 +63,23 @@ func roster(t *testing.T, auth string) string {
 			fmt.Fprintf(&lines, "%s:%s:%s\n", role, hex.EncodeToString(hash[:]), scope)
 			continue
 		}
-		hash, err := bcrypt.GenerateFromPassword([]byte(word), bcrypt.DefaultCost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&lines, "%s:%s:%s\n", role, hash, role)
+		fmt.Fprintf(&lines, "%s:%s:%s\n", role, hashes()[word], role)
 	}
 	return written(t, lines.String())
 }
+
+// hashes are the passwords' own; bcrypt takes its time.
+var hashes = sync.OnceValue(func() map[string][]byte {
+	all := map[string][]byte{}
+	for _, word := range []string{viewersWord, operatorsWord, adminsWord} {
+		hash, err := bcrypt.GenerateFromPassword([]byte(word), bcrypt.DefaultCost)
+		if err != nil {
+			panic(err)
+		}
+		all[word] = hash
+	}
+	return all
+})
 
 func written(t *testing.T, text string) string {
 	t.Helper()
