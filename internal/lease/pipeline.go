@@ -42,6 +42,11 @@ const settings = `SELECT set_config('statement_timeout', $1, true), set_config('
 // it, and a row lock must be followed by a look at the row's newest version. It is not READ WRITE
 // by force: where jobs cannot write, nobody should lead.
 func leaseTx(ctx context.Context, reason string, body ...statement) segment {
+	return boundedTx(ctx, settings, reason, body...)
+}
+
+// boundedTx is leaseTx with settings of which $1 is the time that is left and $2 the reason.
+func boundedTx(ctx context.Context, settings, reason string, body ...statement) segment {
 	left := time.Minute
 	if d, ok := ctx.Deadline(); ok {
 		left = max(time.Millisecond, time.Until(d))

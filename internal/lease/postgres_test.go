@@ -246,19 +246,31 @@ func TestReleaseCommitsWithoutItsAnnouncement(t *testing.T) {
 	if _, err := s.acquire(t.Context(), "r1", hour, claims, false); err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.release(t.Context(), "r1", "drain", held[1:], make([]string, len(held[1:])))
+	v, err := s.release(t.Context(), "r1", "drain", held[3:], make([]string, len(held[3:])))
 	must(t, err)
 	if slices.Contains(v, locked) || slices.Contains(v, lost) {
 		t.Fatal("not all were released")
 	}
-	if _, err := db.Exec(t.Context(), `CREATE OR REPLACE FUNCTION rota_channel() RETURNS text LANGUAGE plpgsql AS
+	// A pg_notify that stands before the server's own in the search path.
+	if _, err := db.Exec(t.Context(), `CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
 		$$ BEGIN RAISE 'no announcements today'; END $$`); err != nil {
 		t.Fatal(err)
 	}
-	v, err = s.release(t.Context(), "r1", "drain", held[:1], make([]string, len(held[:1])))
+	cfg := db.Config()
+	cfg.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog"
+	cannot, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	must(t, err)
-	if v[0] != renewed {
-		t.Fatalf("verdict %v", v[0])
+	defer cannot.Close()
+	s = newPostgres(cannot, time.Second)
+	if _, err := cannot.Exec(t.Context(), "SELECT pg_notify('a', 'b')"); err == nil {
+		t.Fatal("announcements do not fail")
+	}
+	for _, some := range [][]holding{held[:1], held[1:3]} {
+		v, err = s.release(t.Context(), "r1", "drain", some, make([]string, len(some)))
+		must(t, err)
+		if slices.Contains(v, locked) || slices.Contains(v, lost) {
+			t.Fatalf("verdicts %v", v)
+		}
 	}
 	if n := query[int](t, db, "SELECT count(*) FROM terms WHERE end_reason = 'drain'"); n != 3000 {
 		t.Errorf("%d terms ended by drain in the history", n)
