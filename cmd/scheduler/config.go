@@ -44,6 +44,8 @@ type Config struct {
 	KeepRuns    int           // how many runs of each job are kept
 	Environment string        // shown on the page, so that nobody takes one installation for another
 
+	EnvironmentColor string // of the band above the page; empty: none
+
 	Auth           string   // none, basic, token or proxy: how those who use the page and the API say who they are
 	AuthFile       string   // of basic and token
 	TrustedProxies []string // addresses or ranges whose X-Forwarded headers are believed
@@ -96,6 +98,7 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.DurationVar(&cfg.KeepHistory, "keep-history", cfg.KeepHistory, "how old runs and settled requests get before they are pruned")
 	flags.IntVar(&cfg.KeepRuns, "keep-runs", cfg.KeepRuns, "how many runs of each job are kept, the newest")
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
+	flags.StringVar(&cfg.EnvironmentColor, "environment-color", cfg.EnvironmentColor, "`color` of the band above the page: "+strings.Join(web.Colors, ", "))
 	accessFlags(flags, cfg)
 }
 
@@ -179,6 +182,9 @@ func (c Config) Validate() error {
 	}
 	if err := validateListen(c.Listen); err != nil {
 		errs = append(errs, err)
+	}
+	if c.EnvironmentColor != "" && !slices.Contains(web.Colors, c.EnvironmentColor) {
+		refuse("environment-color %.40q: it must be one of %s", c.EnvironmentColor, strings.Join(web.Colors, ", "))
 	}
 	if err := c.validateDatabase(); err != nil {
 		errs = append(errs, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/lease"
+	"rota/internal/web"
 )
 
 const (
@@ -95,6 +96,21 @@ func (p *pools) close() {
 			pool.Close()
 		}
 	}
+}
+
+// use says how busy the connections are, for the page.
+func (p *pools) use() []web.Pool {
+	var all []web.Pool
+	for _, each := range []struct {
+		name string
+		pool *pgxpool.Pool
+	}{{"lease", p.lease}, {"engine", p.engine}, {"work", p.work}, {"page", p.page}, {"steer", p.steer}} {
+		stat := each.pool.Stat()
+		all = append(all, web.Pool{
+			Name: each.name, Busy: int(stat.AcquiredConns()), Open: int(stat.TotalConns()), Most: int(stat.MaxConns()), Waits: stat.EmptyAcquireCount(),
+		})
+	}
+	return all
 }
 
 // awaitDatabase returns once the database answers and is one that will do; one that cannot be

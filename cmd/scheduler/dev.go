@@ -200,7 +200,7 @@ func (s *stage) openPage(cfg devConfig) error {
 		Gate:    gate,
 		Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
-		Version: buildVersion(), Environment: "dev", Log: log,
+		Version: buildVersion(), Environment: "dev", EnvironmentColor: "blue", Log: log, Jobs: s.jobs,
 	}), log)
 	s.later(page.stop)
 	s.address = listener.Addr().String()

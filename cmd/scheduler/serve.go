@@ -126,7 +126,8 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 		Gate:    gate,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
-		Version: buildVersion(), Environment: cfg.Environment, Log: log,
+		Version: buildVersion(), Environment: cfg.Environment, EnvironmentColor: cfg.EnvironmentColor, Log: log,
+		Owner: owner, Jobs: jobs, Pools: db.use,
 	}), log)
 	defer site.stop()
 	context.AfterFunc(ctx, probes.drain)

@@ -25,6 +25,8 @@ const walkSQL = `SELECT set_config('enable_bitmapscan', 'off', true)`
 
 // read makes one snapshot, in one transaction, so that no row of it is older than another.
 func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
 	s := new(Snapshot)
 	var err error
 	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}, {ableSQL, nil}},

@@ -33,9 +33,9 @@ func patient(db *pgxpool.Pool, jobs []registry.Job) *Reader {
 // look reads a snapshot that is not an earlier one kept.
 func look(t *testing.T, r *Reader) Snapshot {
 	t.Helper()
-	r.mu.Lock()
-	r.due = time.Time{}
-	r.mu.Unlock()
+	r.snap.mu.Lock()
+	r.snap.due, r.snap.taken = time.Time{}, time.Time{}
+	r.snap.mu.Unlock()
 	snap, err := r.Snapshot(t.Context())
 	if err != nil {
 		t.Fatalf("snapshot: %v", err)
@@ -466,7 +466,7 @@ func TestAHungDatabaseIsNotWaitedFor(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE leadership IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
-	r.due, r.patience = time.Time{}, 800*time.Millisecond
+	r.snap.due, r.snap.taken, r.patience = time.Time{}, time.Time{}, 800*time.Millisecond
 	began := time.Now()
 	snap, err := r.Snapshot(t.Context())
 	if err != nil || !snap.Stale {

@@ -31,9 +31,6 @@ func (s *server) form(a action) http.HandlerFunc {
 	}
 }
 
-// formFailed says what is wrong with a form's order.
-func (s *server) formFailed(w http.ResponseWriter, r *http.Request, err error) { s.fail(w, r, err) }
-
 // call takes an order of the API.
 func (s *server) call(a action) http.HandlerFunc {
 	return s.handle(func(w http.ResponseWriter, r *http.Request) error {

@@ -37,5 +37,16 @@ func param(r *http.Request, name string) string {
 	return value
 }
 
+// jobPath is the path of a job's page. No name leads out of it.
+func jobPath(job string) string { return "/jobs/" + segment(job) }
+
+// segment makes a name one segment of a path. Browsers take a segment of dots for a step, escaped or not.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		name = "no such name: " + name
+	}
+	return url.PathEscape(name)
+}
+
 // rights are what the one who looks may do.
 type rights struct{ Operate, Admin bool }

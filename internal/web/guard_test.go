@@ -28,7 +28,22 @@ const open = Nobody
 
 // table is who may use each route there is. A route that is not in it fails the test.
 var table = map[string]Role{
-	"GET /livez": open, "GET /readyz": open, "GET /metrics": open, "GET /static/{file}": open,
+	"GET /about":                        Viewer,
+	"GET /events":                       Viewer,
+	"GET /jobs/{job}":                   Viewer,
+	"GET /jobs/{job}/runs/{id}":         Viewer,
+	"GET /jobs/{job}/run":               Viewer,
+	"GET /jobs/{job}/pause":             Viewer,
+	"GET /jobs/{job}/resume":            Viewer,
+	"GET /pause":                        Viewer,
+	"GET /resume":                       Viewer,
+	"GET /leases/{lease}/step-down":     Viewer,
+	"GET /leases/{lease}/revoke":        Viewer,
+	"GET /runs/{run}/cancel":            Viewer,
+	"GET /requests/{request}/withdraw":  Viewer,
+	"GET /replicas/{id}/drain":          Viewer,
+	"GET /replicas/{name}/{rest}/drain": Viewer,
+	"GET /livez":                        open, "GET /readyz": open, "GET /metrics": open, "GET /static/{file}": open,
 
 	"GET /": Viewer, "GET /replicas": Viewer,
 	"GET /api/v1/leases": Viewer, "GET /api/v1/jobs": Viewer, "GET /api/v1/replicas": Viewer,

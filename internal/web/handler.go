@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"rota/internal/control"
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -26,12 +27,18 @@ type Config struct {
 	Version     string // the program's, in the footer
 	Environment string // such as "production", in the header and the title; may be empty
 	Log         *slog.Logger
+
+	EnvironmentColor string         // one of Colors, for the band above the header; empty: none
+	Owner            string         // this replica's; empty: it is none
+	Jobs             []registry.Job // those compiled in
+	Pools            func() []Pool  // this process's connections; nil: nothing is said of them
 }
 
 type server struct {
 	Config
 	router   chi.Router
 	attempts *attempts
+	press    press
 	stale    atomic.Bool // whether the last answer was stale: the log gets the change, not each answer
 }
 

@@ -3,54 +3,52 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"rota/internal/status"
 )
 
-const (
-	perPage   = 100             // rows of a page
-	overdueBy = 5 * time.Second // a tick that is due for less is about to be taken
-)
+const perPage = 100 // rows of a page
 
 // A jobsPage is what the page of jobs shows.
 type jobsPage struct {
 	Counts     []count
+	Choice     choice
+	What       string // the filter in words; empty: none
 	Rows       []jobRow
-	Total      int
+	AllPaused  *pause
+	All        int // jobs without the choice
+	Total      int // with it
 	From, To   int
-	Prev, Next int // pages; zero: none
-}
-
-// A count is one figure of the overview.
-type count struct {
-	What string
-	N    int64
-	Bad  bool // it asks for attention
+	Prev, Next string // addresses; empty: none
+	Clear      string
+	Steer      steering
+	ChartsNote string
 }
 
 // A jobRow is one lease.
 type jobRow struct {
-	Key, Name, Title, About, Runbook string
-	Marks                            []mark // what is odd about it
-	State                            mark
-	Paused                           *pause
-	Owner, Process, OwnerTitle       string // the host, the start of its UUID, and all of it
-	Since                            *instant
-	Before                           *ending
-	Epoch                            int64
-	Left                             *instant
-	Meter                            *meter
-	Words, Raw                       string
-	Next, Overdue                    *instant
-	Last                             *lastRun
-	Success                          *instant
-	Refused                          int64
+	Key, Name, Title, About, Path string
+	Marks                         []mark // what is odd about it
+	State                         mark
+	Paused                        *pause
+	Owner                         *holder
+	Since                         *instant
+	Before                        *ending
+	Epoch                         int64
+	Left                          *instant
+	Meter                         *meter
+	Words, Raw, Zone              string
+	Next, Overdue                 *instant
+	Last                          *lastRun
+	Success                       *instant
+	Failing                       bool
+	Refused                       int64
+	Chart                         *bars
+	Orders                        []order
 }
-
-// A mark is a word with an icon, so that nothing is said by colour alone.
-type mark struct{ Class, Icon, Word, Title string }
 
 // A pause is why a job takes no ticks, and who wants it so.
 type pause struct {
@@ -72,6 +70,7 @@ type ending struct {
 // A lastRun is the newest attempt.
 type lastRun struct {
 	Outcome mark
+	Path    string
 	When    *instant // when it ended, or how long it has been running
 	Took    string
 	Tick    string
@@ -79,137 +78,129 @@ type lastRun struct {
 }
 
 func (s *server) jobs(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	c := choice{Show: q.Get("show"), Search: clip(q.Get("q"), 200), page: 1}
+	if c.Show != "" && !slices.ContainsFunc(sifts, func(s sift) bool { return s.name == c.Show }) {
+		return refusal{http.StatusNotFound, "There is no such filter of jobs.", "Go back to the jobs."}
+	}
+	if text := q.Get("page"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return noPage
+		}
+		c.page = n
+	}
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
-	page, err := jobsView(snap, r.URL.Query().Get("page"))
+	chosen := choose(snap, c)
+	first := (c.page - 1) * perPage
+	if c.page > 1 && first >= len(chosen) {
+		return noPage
+	}
+	shown := chosen[first:min(len(chosen), first+perPage)]
+	past, err := s.outcomesOf(r, snap, shown)
 	if err != nil {
 		return err
 	}
-	return s.page(w, r, "jobs", "Jobs", snap, page)
+	tag := tagOf(past.Value, past.Why != nil)
+	return s.page(w, r, "jobs", jobsTitle(c), snap, tag, func(b bearings) (any, error) {
+		p := jobsView(snap, c, chosen, shown, past.Value, b)
+		if past.Why != nil {
+			p.ChartsNote = oldHistory
+		}
+		return p, nil
+	})
 }
 
-// jobsView is the wanted page of the jobs, counted from 1.
-func jobsView(snap status.Snapshot, wanted string) (jobsPage, error) {
-	total := len(snap.Leases)
-	last := max(1, (total+perPage-1)/perPage)
-	n := 1
-	if wanted != "" {
-		var err error
-		if n, err = strconv.Atoi(wanted); err != nil || n < 1 || n > last {
-			return jobsPage{}, refusal{
-				http.StatusNotFound,
-				fmt.Sprintf("There is no such page of jobs; the last is page %d.", last), "Go back to the jobs.",
-			}
+var noPage = refusal{http.StatusNotFound, "There is no such page of jobs.", "Go back to the jobs."}
+
+const oldHistory = "The history could not be read just now; this is what was last read of it."
+
+func jobsTitle(c choice) string {
+	for _, s := range sifts {
+		if s.name == c.Show {
+			return "Jobs, " + s.what
 		}
 	}
-	p := jobsPage{Counts: counts(snap), Total: total, From: (n-1)*perPage + 1, To: min(total, n*perPage), Prev: n - 1}
-	if n < last {
-		p.Next = n + 1
-	}
-	for _, l := range snap.Leases[p.From-1 : p.To] {
-		p.Rows = append(p.Rows, row(l, snap.AsOf))
-	}
-	return p, nil
+	return "Jobs"
 }
 
-// counts is the overview of all jobs, whichever page is shown.
-func counts(snap status.Snapshot) []count {
-	var held, free, never, paused, running, failing, overdue, refused, members int64
-	for _, l := range snap.Leases {
-		switch l.State {
-		case status.Held:
-			held++
-		case status.Free:
-			free++
-		case status.Never:
-			never++
-		}
-		switch {
-		case l.Last == nil:
-		case l.Last.EndedAt.IsZero():
-			running++
-		case outcomes[l.Last.Outcome].Class == "bad":
-			failing++
-		}
-		if isOverdue(l, snap.AsOf) {
-			overdue++
-		}
-		if l.Paused != nil {
-			paused++
-		}
-		refused += l.Refused
-	}
-	for _, r := range snap.Replicas {
-		if r.Standing == status.Member || r.Standing == status.Draining {
-			members++
+// choose returns the places in the snapshot of the leases that are chosen.
+func choose(snap status.Snapshot, c choice) []int {
+	chosen := make([]int, 0, len(snap.Leases))
+	for i := range snap.Leases {
+		if c.takes(&snap.Leases[i], snap.AsOf) {
+			chosen = append(chosen, i)
 		}
 	}
-	return []count{
-		{"jobs", int64(len(snap.Leases)), false},
-		{"held", held, false},
-		{"free", free, free > 0},
-		{"never held", never, never > 0},
-		{"paused", paused, paused > 0},
-		{"running", running, false},
-		{"failing", failing, failing > 0},
-		{"overdue", overdue, overdue > 0},
-		{"late writes refused", refused, false},
-		{"replicas", members, members == 0},
+	return chosen
+}
+
+// outcomesOf reads the newest outcomes of the leases that are shown. Without a database it returns
+// what is remembered, at once.
+func (s *server) outcomesOf(r *http.Request, snap status.Snapshot, shown []int) (status.Reading[map[string][]status.Outcome], error) {
+	names := make([]string, 0, len(shown))
+	for _, i := range shown {
+		names = append(names, snap.Leases[i].Name)
 	}
+	past, err := s.Status.Outcomes(r.Context(), names, !snap.Stale)
+	if err != nil {
+		if r.Context().Err() != nil {
+			return past, err
+		}
+		past.Why = err // the page stands without
+	}
+	return past, nil
 }
 
-func isOverdue(l status.Lease, asOf time.Time) bool {
-	return !l.DueSince.IsZero() && asOf.Sub(l.DueSince) > overdueBy
+func jobsView(snap status.Snapshot, c choice, chosen, shown []int, past map[string][]status.Outcome, b bearings) jobsPage {
+	p := jobsPage{
+		Counts: overviewOf(snap, c.Show), Choice: c, All: len(snap.Leases), Total: len(chosen),
+		From: (c.page-1)*perPage + 1, To: (c.page-1)*perPage + len(shown), Clear: choice{Show: c.Show}.path(""),
+		Steer: b.steering(snap),
+	}
+	for _, s := range sifts {
+		if s.name == c.Show {
+			p.What = s.what
+		}
+	}
+	if c.page > 1 {
+		p.Prev = c.path(strconv.Itoa(c.page - 1))
+	}
+	if p.To < len(chosen) {
+		p.Next = c.path(strconv.Itoa(c.page + 1))
+	}
+	for _, i := range shown {
+		l := &snap.Leases[i]
+		r := row(l, snap.AsOf)
+		r.Chart = outcomeStrip(past[l.Name])
+		r.Orders = b.ordersOf(l)
+		p.Rows = append(p.Rows, r)
+	}
+	if len(snap.Pauses) > 0 && snap.Pauses[0].Job == status.AllJobs {
+		p.AllPaused = paused(&snap.Pauses[0], snap.AsOf)
+	}
+	return p
 }
 
-var states = map[status.State]mark{
-	status.Held:  {"good", "●", "held", "its lease runs out in the future"},
-	status.Free:  {"warn", "○", "free", "nobody leads it: its lease has run out or was released"},
-	status.Never: {"idle", "◌", "never held", "nobody has led it yet"},
-}
-
-var outcomes = map[string]mark{
-	"":          {"busy", "▸", "running", "it has not ended"},
-	"success":   {"good", "✓", "success", ""},
-	"failed":    {"bad", "✗", "failed", "it returned an error"},
-	"panicked":  {"bad", "✗", "panicked", "it panicked; the replica went on"},
-	"timed_out": {"bad", "✗", "timed out", "it took longer than the job's timeout"},
-	"cancelled": {"idle", "–", "cancelled", ""},
-	"fenced":    {"warn", "⊘", "fenced", "its term was over: a late write was refused"},
-	"lost":      {"warn", "⊘", "lost", "its term ended before it did"},
-}
-
-func row(l status.Lease, asOf time.Time) jobRow {
+func row(l *status.Lease, asOf time.Time) jobRow {
 	r := jobRow{
-		Key: l.Name, Name: clip(l.Name, 200), Title: clip(l.Name, 2000), About: l.About, Runbook: l.Runbook,
+		Key: l.Name, Name: clip(l.Name, 200), Title: clip(l.Name, 2000), About: clip(l.About, 300), Path: jobPath(l.Job), Marks: oddities(*l),
 		State: states[l.State], Epoch: l.Epoch,
-		Words: l.Words, Raw: l.Schedule,
-		Next: in(l.NextTick, asOf), Success: ago(l.LastSuccess, asOf), Refused: l.Refused,
-	}
-	if !l.CompiledIn {
-		r.Marks = append(r.Marks, mark{"warn", "?", "unknown here", "a lease in the database that no job of this binary has: an older or a newer version's, or another program's"})
-	}
-	if !l.Registered {
-		r.Marks = append(r.Marks, mark{"warn", "?", "not registered yet", "a job of this binary without a lease in the database: no replica with it has started here"})
-	}
-	if l.Disabled {
-		r.Marks = append(r.Marks, mark{"idle", "–", "disabled here", "the jobs file of the replica that shows this page takes it out of its work"})
-	}
-	if l.Stranded {
-		r.Marks = append(r.Marks, mark{"bad", "!", "no replica can lead it", "no live replica has this job, or each one is told not to lead it"})
+		Words: l.Words, Raw: clip(l.Schedule, 200), Zone: zoneOf(l.Schedule),
+		Next: in(l.NextTick, asOf), Success: ago(l.LastSuccess, asOf), Failing: isFailing(l), Refused: l.Refused,
 	}
 	if l.State == status.Held {
-		r.Owner, r.Process = parts(l.Owner)
-		r.OwnerTitle = clip(l.Owner, 2000)
+		r.Owner = holderOf(l.Owner)
 		r.Since, r.Left = lasting(l.AcquiredAt, asOf), left(l.ExpiresAt, asOf)
 		if l.Length > 0 && !l.ExpiresAt.IsZero() {
 			r.Meter = &meter{seconds(l.Length), seconds(l.Length / 3), seconds(min(l.Left, l.Length))}
 		}
 	}
 	if t := l.LastEnd; t != nil {
-		r.Before = &ending{ago(t.EndedAt, asOf), t.Reason, fmt.Sprintf("epoch %d, led by %s", t.Epoch, clip(t.Owner, 2000))}
+		r.Before = &ending{ago(t.EndedAt, asOf), clip(t.Reason, 100), fmt.Sprintf("epoch %d, led by %s", t.Epoch, clip(t.Owner, 2000))}
 	}
 	if isOverdue(l, asOf) {
 		r.Overdue = lasting(l.DueSince, asOf)
@@ -234,9 +225,9 @@ func last(run *status.Run, asOf time.Time) *lastRun {
 	if run == nil {
 		return nil
 	}
-	l := &lastRun{Outcome: outcomes[run.Outcome], When: ago(run.EndedAt, asOf), Tick: full(run.Tick), Error: clip(run.Error, 300)}
-	if l.Outcome.Word == "" {
-		l.Outcome = mark{"idle", "?", run.Outcome, ""}
+	l := &lastRun{
+		Outcome: outcomeMark(run.Outcome), Path: runPath(run.Job, run.ID),
+		When: ago(run.EndedAt, asOf), Tick: full(run.Tick), Error: clip(run.Error, 300),
 	}
 	if run.EndedAt.IsZero() {
 		l.When = lasting(run.StartedAt, asOf)
@@ -245,5 +236,7 @@ func last(run *status.Run, asOf time.Time) *lastRun {
 	}
 	return l
 }
+
+func runPath(job string, id int64) string { return fmt.Sprintf("%s/runs/%d", jobPath(job), id) }
 
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) }

@@ -3,11 +3,13 @@ package web
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"html/template"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,11 +24,24 @@ var templatesFS embed.FS
 // pageRoutes are the pages. What they load is open to all.
 func (s *server) pageRoutes(r chi.Router) {
 	r.Get("/", s.handle(s.jobs))
+	r.Get("/jobs/{job}", s.handle(s.job))
+	r.Get("/jobs/{job}/runs/{id}", s.handle(s.run))
 	r.Get("/replicas", s.handle(s.replicas))
+	r.Get("/events", s.handle(s.events))
+	r.Get("/about", s.handle(s.about))
+	for path, form := range forms {
+		r.Get(path, s.handle(s.confirm(form)))
+	}
 }
 
+// Colors are those that the band above the header may have: each is readable in both themes.
+var Colors = []string{"red", "amber", "green", "blue", "violet", "grey"}
+
 // names are the pages, each with a template of that name.
-var names = []string{"jobs", "replicas", "error"}
+var names = []string{"jobs", "job", "run", "replicas", "events", "about", "form", "error"}
+
+// shared are the templates that every page may use.
+var shared = []string{"templates/layout.html", "templates/parts.html"}
 
 // parsed are the templates, each with the layout around it. They are never executed: what has been can
 // no longer be cloned.
@@ -34,7 +49,7 @@ var parsed = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	for _, name := range names {
 		t := template.New(name).Funcs(template.FuncMap{"link": link("./")})
-		all[name] = template.Must(t.ParseFS(templatesFS, "templates/layout.html", "templates/"+name+".html"))
+		all[name] = template.Must(t.ParseFS(templatesFS, append([]string{"templates/" + name + ".html"}, shared...)...))
 	}
 	return all
 }()
@@ -71,8 +86,9 @@ type frame struct {
 
 // A head is what stands around the body.
 type head struct {
-	Title, Environment, Version string
-	Style, Script, Icon         string
+	Title, Environment, Color, Version string
+	Section                            string // of the navigation
+	Style, Script, Early, Icon         string
 
 	Live  bool // a page over a snapshot, which the script keeps current
 	AsOf  *instant
@@ -86,26 +102,55 @@ type head struct {
 func (s *server) head(r *http.Request, title string) head {
 	static := func(name string) string { return "/static/" + assets[name].address }
 	return head{
-		Title: title, Environment: s.Environment, Version: s.Version,
-		Style: static("rota.css"), Script: static("rota.js"), Icon: static("rota.svg"), root: root(r),
+		Title: title, Environment: s.Environment, Color: s.EnvironmentColor, Version: s.Version, Section: section(r.URL.Path),
+		Style: static("rota.css"), Script: static("rota.js"), Early: static("early.js"), Icon: static("rota.svg"), root: root(r),
 	}
+}
+
+// section is the part of the navigation that a path belongs to.
+func section(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if first == "" {
+		first = "jobs"
+	}
+	return first
 }
 
 // over makes the head one of a page over snap.
 func (h head) over(snap status.Snapshot) head {
 	h.Live, h.Stale = true, snap.Stale
-	h.AsOf = ago(snap.AsOf, snap.AsOf.Add(snap.Age))
+	h.AsOf = at(snap.AsOf)
 	h.Age, h.AgeMS = duration(snap.Age), snap.Age.Milliseconds()
 	return h
 }
 
+// Bearings are what a view needs to know of the request.
+type bearings struct {
+	here string // the path that was asked for, which forms lead back to
+	can  rights
+}
+
+func bearingsOf(r *http.Request) bearings {
+	b := bearings{here: r.URL.EscapedPath()}
+	if r.URL.RawQuery != "" {
+		b.here += "?" + r.URL.RawQuery
+	}
+	b.can, _ = rightsOf(r)
+	return b
+}
+
+// render makes a page, or the part of it that the script asks for.
 func render(r *http.Request, name string, h head, body any) ([]byte, error) {
 	f := frame{Head: h, Notice: noticeOf(r), Body: body}
 	f.Can, f.Who = rightsOf(r)
 	t, err := bind(name, h.root)
 	var b bytes.Buffer
 	if err == nil {
-		err = t.ExecuteTemplate(&b, "layout", f)
+		part := "layout"
+		if isPart(r) {
+			part = "live"
+		}
+		err = t.ExecuteTemplate(&b, part, f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", name, err)
@@ -113,13 +158,25 @@ func render(r *http.Request, name string, h head, body any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// page answers with a page over snap, or with 304 where the caller has it already.
-func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string, snap status.Snapshot, body any) error {
-	b, err := render(r, name, s.head(r, title).over(snap), body)
+// isPart says that the script asks, which has the rest of the page already.
+func isPart(r *http.Request) bool { return r.Header.Get("Rota-Part") == "main" }
+
+// page answers with a page over snap and what else the tag stands for, or with 304 where the caller has
+// it already. However many ask for the same, it is made once.
+func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string, snap status.Snapshot, tag string, view func(bearings) (any, error)) error {
+	h := s.head(r, title).over(snap)
+	snap.Tag += tag
+	body, err := s.press.sheet(s.imprint(r, snap), func() ([]byte, error) {
+		v, err := view(bearingsOf(r))
+		if err != nil {
+			return nil, err
+		}
+		return render(r, name, h, v)
+	})
 	if err != nil {
 		return err
 	}
-	s.send(w, r, snap, "text/html; charset=utf-8", b)
+	s.send(w, r, snap, "text/html; charset=utf-8", body)
 	return nil
 }
 
@@ -137,22 +194,46 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapsh
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// etag differs where the rows say something else, where they become stale, and between builds,
-// whose pages may look different.
+// etag differs where the rows say something else, where they become stale, between builds, whose
+// pages may look different, and between those who may do more and less.
 func (s *server) etag(r *http.Request, snap status.Snapshot) string {
 	f := fnv.New64a()
 	can, who := rightsOf(r)
-	fmt.Fprintf(f, "%s %q %q %q %t %v %q %q", build, s.Version, s.Environment, r.URL.RequestURI(), snap.Stale, can, who, noticeOf(r))
+	fmt.Fprintf(f, "%s %q %q %q %q %t %t %v %q %q", build, s.Version, s.Environment, s.EnvironmentColor, r.URL.RequestURI(), isPart(r), snap.Stale, can, who, noticeOf(r))
 	return fmt.Sprintf(`W/"%s-%x"`, snap.Tag, f.Sum64())
+}
+
+// An imprint tells pages apart, those that only time does too.
+type imprint struct {
+	tag  string
+	asOf time.Time
+	age  int64 // of what is stale, in seconds: what is not is made once
+}
+
+func (s *server) imprint(r *http.Request, snap status.Snapshot) imprint {
+	i := imprint{tag: s.etag(r, snap), asOf: snap.AsOf}
+	if snap.Stale {
+		i.age = int64(snap.Age / time.Second)
+	}
+	return i
+}
+
+// tagOf is a tag for what a page shows beside the snapshot.
+func tagOf(shown ...any) string {
+	f := fnv.New64a()
+	if err := json.NewEncoder(f).Encode(shown); err != nil {
+		return time.Now().String() // never the same
+	}
+	return fmt.Sprintf("-%x", f.Sum64())
 }
 
 // build differs between builds whose pages differ.
 var build = func() string {
 	f := fnv.New64a()
-	for _, a := range []string{"rota.css", "rota.js", "rota.svg"} {
+	for _, a := range []string{"rota.css", "rota.js", "early.js", "rota.svg"} {
 		f.Write([]byte(assets[a].address))
 	}
-	for _, name := range append([]string{"layout"}, names...) {
+	for _, name := range append([]string{"layout", "parts"}, names...) {
 		b, err := templatesFS.ReadFile("templates/" + name + ".html")
 		if err != nil {
 			panic(err) // embedded: cannot be missing

@@ -36,18 +36,20 @@ func took(d time.Duration) string {
 	}
 }
 
-// An instant is a time as the page shows it: relative to the snapshot, the whole of it on hover.
+// An instant is a time as the page shows it: relative to the snapshot, with the whole of it on hover,
+// or the whole of it.
 type instant struct {
 	At    time.Time
-	Shape string // ago, in, for or left: how the script keeps Text current
+	Shape string // ago, in, for, left or at: how the script keeps Text current
 	Text  string
 }
 
-// ago, in, lasting and left are the shapes; nil for no time.
+// ago, in, lasting, left and at are the shapes; nil for no time.
 func ago(t, asOf time.Time) *instant     { return shape(t, "ago", duration(asOf.Sub(t))+" ago") }
 func in(t, asOf time.Time) *instant      { return shape(t, "in", "in "+duration(t.Sub(asOf))) }
 func lasting(t, asOf time.Time) *instant { return shape(t, "for", duration(asOf.Sub(t))) }
 func left(t, asOf time.Time) *instant    { return shape(t, "left", duration(t.Sub(asOf))) }
+func at(t time.Time) *instant            { return shape(t, "at", t.UTC().Format("2006-01-02 15:04:05 UTC")) }
 
 func shape(t time.Time, shape, text string) *instant {
 	if t.IsZero() {
@@ -64,6 +66,22 @@ func (i instant) Full() string { return full(i.At) }
 
 func full(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
+// A holder is an owner as the page shows it.
+type holder struct {
+	Host    string
+	Process string // the first digits of its UUID
+	Whole   string
+}
+
+// holderOf is nil for nobody.
+func holderOf(owner string) *holder {
+	if owner == "" {
+		return nil
+	}
+	host, process := parts(owner)
+	return &holder{host, process, clip(owner, 2000)}
+}
+
 // parts are an owner's host and the first digits of its UUID, which are enough to tell replicas
 // apart. Another program's owner may have any form, and stays whole.
 func parts(owner string) (host, process string) {
@@ -74,10 +92,27 @@ func parts(owner string) (host, process string) {
 	return clip(host, 60), id[:8]
 }
 
+// zoneOf is the IANA zone that a schedule's canonical text ends with, and UTC for those that have none.
+func zoneOf(schedule string) string {
+	fields := strings.Fields(schedule)
+	if len(fields) < 3 || fields[0] != "cron" {
+		return "UTC"
+	}
+	return fields[len(fields)-1]
+}
+
 // clip cuts s to n characters.
 func clip(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
 	return string([]rune(s)[:n-1]) + "…"
+}
+
+// plural is n things, the last s of which one does without.
+func plural(n int, things string) string {
+	if n == 1 {
+		things = strings.TrimSuffix(things, "s")
+	}
+	return fmt.Sprintf("%d %s", n, things)
 }

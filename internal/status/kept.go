@@ -1,0 +1,144 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A kept value is read by one of those who ask for it, serves all of them for a while, and is
+// remembered when it cannot be read anew. The zero value is ready.
+type kept[T any] struct {
+	mu     sync.Mutex
+	last   *T
+	taken  time.Time     // when the reading of last began
+	err    error         // how the newest attempt failed
+	due    time.Time     // when the next may be made
+	flight chan struct{} // closed at the end of the attempt under way; nil: none
+}
+
+// A Reading is a value that was read, and how old that is.
+type Reading[T any] struct {
+	Value T
+	Age   time.Duration
+	Why   error // what the database has done since instead of answering; nil: it has answered
+}
+
+// get returns the value, read at most fresh ago, or a half more where others ask as often: what is
+// as old as that is given out while it is read anew, so that nobody waits for what is asked for all
+// the time. The error is that of the only attempt there was, or that of a ctx that ends first.
+func (k *kept[T]) get(ctx context.Context, fresh time.Duration, read func(context.Context) (T, error)) (Reading[T], error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	recent := k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+fresh/2))
+	switch {
+	case now.Before(k.due):
+	case recent && k.flight == nil:
+		attempt := k.begin(fresh, read)
+		go attempt(context.WithoutCancel(ctx))
+	case recent:
+	case k.flight != nil:
+		if err := k.await(ctx, k.flight); err != nil {
+			return Reading[T]{}, err
+		}
+	default:
+		attempt := k.begin(fresh, read)
+		k.mu.Unlock()
+		attempt(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who makes it
+		k.mu.Lock()
+	}
+	return k.answer()
+}
+
+// peek is what is remembered, without asking anybody.
+func (k *kept[T]) peek() (Reading[T], error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.answer()
+}
+
+// await waits for another's attempt. It is called, and returns, with mu held.
+func (k *kept[T]) await(ctx context.Context, flight chan struct{}) error {
+	k.mu.Unlock()
+	defer k.mu.Lock()
+	select {
+	case <-flight:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin is called with mu held; the attempt that it returns must be made, without.
+func (k *kept[T]) begin(fresh time.Duration, read func(context.Context) (T, error)) (attempt func(context.Context)) {
+	began, flight := time.Now(), make(chan struct{})
+	k.flight = flight
+	return func(ctx context.Context) {
+		var value T
+		err := errors.New("reading panicked")
+		defer func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.flight, k.err, k.due = nil, err, time.Now().Add(fresh)
+			if err == nil {
+				k.last, k.taken, k.due = &value, began, began.Add(fresh)
+			}
+			close(flight)
+		}()
+		value, err = read(ctx)
+	}
+}
+
+var errUnasked = errors.New("it has not been read yet")
+
+func (k *kept[T]) answer() (Reading[T], error) {
+	if k.last == nil {
+		if k.err == nil {
+			return Reading[T]{}, errUnasked
+		}
+		return Reading[T]{}, k.err
+	}
+	return Reading[T]{Value: *k.last, Age: time.Since(k.taken), Why: k.err}, nil
+}
+
+// A memo keeps the answers to the questions that were asked lately.
+type memo[Q comparable, T any] struct {
+	mu    sync.Mutex
+	all   map[Q]*kept[T]
+	asked map[Q]time.Time
+}
+
+// mostKept bounds a memo: beyond it, what was asked for the longest ago is forgotten.
+const mostKept = 128
+
+func (m *memo[Q, T]) of(q Q) *kept[T] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all, m.asked = map[Q]*kept[T]{}, map[Q]time.Time{}
+	}
+	k := m.all[q]
+	if k == nil {
+		if len(m.all) >= mostKept {
+			m.forget()
+		}
+		k = new(kept[T])
+		m.all[q] = k
+	}
+	m.asked[q] = time.Now()
+	return k
+}
+
+func (m *memo[Q, T]) forget() {
+	var oldest Q
+	var at time.Time
+	for q, asked := range m.asked {
+		if at.IsZero() || asked.Before(at) {
+			oldest, at = q, asked
+		}
+	}
+	delete(m.all, oldest)
+	delete(m.asked, oldest)
+}

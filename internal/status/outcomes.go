@@ -1,0 +1,68 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// An Outcome is what became of one attempt, or of ticks that were skipped or missed, in short.
+type Outcome struct {
+	ID      int64
+	Tick    time.Time
+	Outcome string // empty while it runs
+	Took    time.Duration
+}
+
+const outcomesSQL = `
+SELECT l.lease, r.id, r.tick, coalesce(r.outcome, ''), r.started_at, r.ended_at
+  FROM unnest($1::text[]) AS l(lease),
+       LATERAL (SELECT id, tick, outcome, started_at, ended_at
+                  FROM runs WHERE lease = l.lease
+                 ORDER BY tick DESC, attempt DESC LIMIT $2) r`
+
+// Outcomes returns the newest Window outcomes of each of the leases, the oldest first, kept as a
+// snapshot is. Where asking is false it returns what is remembered.
+func (r *Reader) Outcomes(ctx context.Context, leases []string, asking bool) (Reading[map[string][]Outcome], error) {
+	k := r.outcomes.of(strings.Join(leases, "\x00"))
+	if !asking {
+		return k.peek()
+	}
+	return k.get(ctx, r.fresh, func(ctx context.Context) (map[string][]Outcome, error) {
+		all := make(map[string][]Outcome, len(leases))
+		_, err := r.ask(ctx, []question{{outcomesSQL, []any{leases, Window}}}, func(_ time.Time, res pgx.BatchResults) error {
+			rows, err := res.Query()
+			if err != nil {
+				return err
+			}
+			var lease string
+			var tick, started, ended pgtype.Timestamptz
+			var o Outcome
+			_, err = pgx.ForEachRow(rows, []any{&lease, &o.ID, &tick, &o.Outcome, &started, &ended}, func() error {
+				o.Tick, o.Took = instant(tick), took(started, ended)
+				all[lease] = append(all[lease], o)
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the last outcomes: %w", err)
+		}
+		for _, outcomes := range all {
+			slices.Reverse(outcomes)
+		}
+		return all, nil
+	})
+}
+
+func took(started, ended pgtype.Timestamptz) time.Duration {
+	if !started.Valid || !ended.Valid {
+		return 0
+	}
+	return ended.Time.Sub(started.Time)
+}

@@ -1,0 +1,46 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Server is what is known of the database itself.
+type Server struct {
+	AsOf    time.Time     // by its clock
+	Offset  time.Duration // its clock less this process's, give or take half of Trip
+	Trip    time.Duration // how long it took to ask
+	Version string        // PostgreSQL's
+	Name    string        // the database
+	Search  string        // the schema that the tables are in
+	Runs    int64         // kept, by the planner's estimate
+}
+
+const serverSQL = `
+SELECT current_setting('server_version'), current_database(), coalesce(current_schema(), ''),
+       (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'runs'::regclass)`
+
+// Server reads what is known of the database; it is kept as a snapshot is. Where asking is false it
+// returns what is remembered.
+func (r *Reader) Server(ctx context.Context, asking bool) (Reading[Server], error) {
+	if !asking {
+		return r.server.peek()
+	}
+	return r.server.get(ctx, r.fresh, func(ctx context.Context) (Server, error) {
+		var s Server
+		began := time.Now()
+		var err error
+		s.AsOf, err = r.ask(ctx, []question{{serverSQL, nil}}, func(_ time.Time, res pgx.BatchResults) error {
+			return res.QueryRow().Scan(&s.Version, &s.Name, &s.Search, &s.Runs)
+		})
+		if err != nil {
+			return Server{}, fmt.Errorf("ask the database what it is: %w", err)
+		}
+		s.Trip = time.Since(began)
+		s.Offset = s.AsOf.Sub(began.Add(s.Trip / 2))
+		return s, nil
+	})
+}
