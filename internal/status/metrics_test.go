@@ -41,9 +41,9 @@ func facts(t *testing.T, f *Facts) map[string]float64 {
 
 // anew makes the reader read again.
 func anew(r *Reader) {
-	r.mu.Lock()
-	r.due = time.Time{}
-	r.mu.Unlock()
+	r.snap.mu.Lock()
+	r.snap.due, r.snap.taken = time.Time{}, r.snap.taken.Add(-2*r.fresh)
+	r.snap.mu.Unlock()
 }
 
 func is(t *testing.T, all map[string]float64, key string, want float64) {
@@ -165,9 +165,9 @@ func TestOldFactsAreLeftOut(t *testing.T) {
 	db.Close()
 	anew(reader)
 	is(t, facts(t, f), "rota_lease_held tides", 1)
-	reader.mu.Lock()
-	reader.taken = reader.taken.Add(-tooOld)
-	reader.mu.Unlock()
+	reader.snap.mu.Lock()
+	reader.snap.taken = reader.snap.taken.Add(-tooOld)
+	reader.snap.mu.Unlock()
 	all := facts(t, f)
 	isNot(t, all, "rota_lease_held tides")
 	is(t, all, "rota_status_timestamp_seconds", before["rota_status_timestamp_seconds"])

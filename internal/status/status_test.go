@@ -33,9 +33,7 @@ func patient(db *pgxpool.Pool, jobs []registry.Job) *Reader {
 // look reads a snapshot that is not an earlier one kept.
 func look(t *testing.T, r *Reader) Snapshot {
 	t.Helper()
-	r.snap.mu.Lock()
-	r.snap.due, r.snap.taken = time.Time{}, time.Time{}
-	r.snap.mu.Unlock()
+	anew(r)
 	snap, err := r.Snapshot(t.Context())
 	if err != nil {
 		t.Fatalf("snapshot: %v", err)
