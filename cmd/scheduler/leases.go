@@ -32,7 +32,7 @@ func leasesListCommand(env []string, cfg *Config) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), snap.LeasesJSON())
+				return printJSON(cmd.OutOrStdout(), snap.LeasesJSON(""))
 			}
 			return printLeases(cmd.OutOrStdout(), snap)
 		},

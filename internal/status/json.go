@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"sort"
 	"time"
 )
 
@@ -250,8 +251,20 @@ func (r Replica) JSON() ReplicaJSON {
 	}
 }
 
-// LeasesJSON is the list of leases.
-func (s Snapshot) LeasesJSON() any {
+// After is the snapshot with no more than limit of the leases whose names come after name, and the
+// name of the last where more follow. A limit of zero is none.
+func (s Snapshot) After(name string, limit int) (part Snapshot, next string) {
+	at := sort.Search(len(s.Leases), func(i int) bool { return name == "" || s.Leases[i].Name > name })
+	s.Leases = s.Leases[at:]
+	if limit > 0 && len(s.Leases) > limit {
+		s.Leases = s.Leases[:limit:limit]
+		next = s.Leases[limit-1].Name
+	}
+	return s, next
+}
+
+// LeasesJSON is the list of leases; after it, the list of those behind next: empty, there is none.
+func (s Snapshot) LeasesJSON(next string) any {
 	leases := make([]LeaseJSON, 0, len(s.Leases))
 	for _, l := range s.Leases {
 		leases = append(leases, l.JSON())
@@ -259,11 +272,12 @@ func (s Snapshot) LeasesJSON() any {
 	return struct {
 		Moment
 		Leases []LeaseJSON `json:"leases"`
-	}{s.Moment(), leases}
+		Next   *string     `json:"next_after"` // null: there are no more
+	}{s.Moment(), leases, given(next)}
 }
 
-// JobsJSON is the list of leases with what is known of their jobs.
-func (s Snapshot) JobsJSON() any {
+// JobsJSON is the list of leases with what is known of their jobs, with next as in LeasesJSON.
+func (s Snapshot) JobsJSON(next string) any {
 	jobs := make([]JobJSON, 0, len(s.Leases))
 	for _, l := range s.Leases {
 		jobs = append(jobs, l.JobJSON())
@@ -271,7 +285,8 @@ func (s Snapshot) JobsJSON() any {
 	return struct {
 		Moment
 		Jobs []JobJSON `json:"jobs"`
-	}{s.Moment(), jobs}
+		Next *string   `json:"next_after"` // null: there are no more
+	}{s.Moment(), jobs, given(next)}
 }
 
 // ReplicasJSON is the list of replicas.

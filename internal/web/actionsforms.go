@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -95,8 +96,13 @@ func subject(r *http.Request) control.Tried {
 	return a
 }
 
-// plausible refuses a path whose number is none.
+// plausible refuses a path whose number is none, or whose name is no text.
 func plausible(r *http.Request) error {
+	for _, name := range []string{"job", "lease", "id", "name", "rest"} {
+		if text := param(r, name); !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return refusal{http.StatusNotFound, fmt.Sprintf("There is no %s %q.", name, clip(text, 100)), "It is not even UTF-8."}
+		}
+	}
 	for _, name := range []string{"run", "request"} {
 		if text := chi.URLParam(r, name); text != "" {
 			if n, err := strconv.ParseInt(text, 10, 64); err != nil || n < 1 {

@@ -1,38 +1,91 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
 	"rota/internal/status"
 )
 
+// apiPath begins the paths of the API.
+const apiPath = "/api/v1"
+
+// apiRoutes are the lists and records of the API; its orders are the actions.
+func (s *server) apiRoutes(r chi.Router) {
+	r.Get(apiPath+"/leases", s.handle(s.apiLeases))
+	r.Get(apiPath+"/jobs", s.handle(s.apiJobs))
+	r.Get(apiPath+"/jobs/{job}", s.handle(s.apiJob))
+	r.Get(apiPath+"/replicas", s.handle(s.apiReplicas))
+	r.Get(apiPath+"/runs", s.handle(s.apiRuns))
+	r.Get(apiPath+"/runs/{id}", s.handle(s.apiRun))
+	r.Get(apiPath+"/requests", s.handle(s.apiRequests))
+	r.Get(apiPath+"/audit", s.handle(s.apiAudit))
+	r.Get(apiPath+"/openapi.json", s.handle(openAPI))
+}
+
 func (s *server) apiLeases(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, status.Snapshot.LeasesJSON)
+	return s.part(w, r, status.Snapshot.LeasesJSON)
 }
 
 func (s *server) apiJobs(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, status.Snapshot.JobsJSON)
+	return s.part(w, r, status.Snapshot.JobsJSON)
+}
+
+// part answers with the leases that the question asks for; without one, with all.
+func (s *server) part(w http.ResponseWriter, r *http.Request, of func(status.Snapshot, string) any) error {
+	p := paramsOf(r, "after", "limit")
+	after, limit := p.Get("after"), int(p.number("limit"))
+	if limit > status.Most {
+		p.err = errors.Join(p.err, fmt.Errorf("limit %d: it must be 1 to %d", limit, status.Most))
+	}
+	if p.err != nil {
+		return badQuestion(p.err)
+	}
+	return s.list(w, r, func(snap status.Snapshot) (any, error) {
+		part, next := snap.After(after, limit)
+		return of(part, next), nil
+	})
+}
+
+// apiJob answers with all leases of a job.
+func (s *server) apiJob(w http.ResponseWriter, r *http.Request) error {
+	job := param(r, "job")
+	return s.list(w, r, func(snap status.Snapshot) (any, error) {
+		snap.Leases = slices.DeleteFunc(slices.Clone(snap.Leases), func(l status.Lease) bool { return l.Job != job })
+		if len(snap.Leases) == 0 {
+			return nil, refusal{http.StatusNotFound, fmt.Sprintf("There is no job %q.", clip(job, 100)), apiPath + "/jobs lists what there is."}
+		}
+		return snap.JobsJSON(""), nil
+	})
 }
 
 func (s *server) apiReplicas(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, status.Snapshot.ReplicasJSON)
+	return s.list(w, r, func(snap status.Snapshot) (any, error) { return snap.ReplicasJSON(), nil })
 }
 
 // list answers with what of makes of the snapshot.
-func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Snapshot) any) error {
+func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Snapshot) (any, error)) error {
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
-	b, err := encode(r, of(snap))
+	v, err := of(snap)
+	if err != nil {
+		return err
+	}
+	b, err := encode(r, v)
 	if err != nil {
 		return err
 	}
@@ -51,7 +104,7 @@ func encode(r *http.Request, v any) ([]byte, error) {
 }
 
 func (s *server) apiRuns(w http.ResponseWriter, r *http.Request) error {
-	p := params{r.URL.Query(), nil}
+	p := paramsOf(r, "job", "outcome", "before", "limit")
 	q := status.RunsOf{Job: p.Get("job"), Outcome: p.Get("outcome"), Before: p.number("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
@@ -60,7 +113,7 @@ func (s *server) apiRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, r, page.AsOf, page.JSON())
+	return answer(w, r, page.AsOf, func(asOf time.Time) any { page.AsOf = asOf; return page.JSON() })
 }
 
 func (s *server) apiRun(w http.ResponseWriter, r *http.Request) error {
@@ -75,12 +128,23 @@ func (s *server) apiRun(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	return answer(w, r, record.AsOf, record.JSON())
+	return answer(w, r, record.AsOf, func(asOf time.Time) any { record.AsOf = asOf; return record.JSON() })
+}
+
+func (s *server) apiRequests(w http.ResponseWriter, r *http.Request) error {
+	if p := paramsOf(r); p.err != nil {
+		return badQuestion(p.err)
+	}
+	asOf, open, err := s.Status.Requests(r.Context())
+	if err != nil {
+		return err
+	}
+	return answer(w, r, asOf, func(asOf time.Time) any { return status.RequestsJSON(asOf, open) })
 }
 
 func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
-	p := params{r.URL.Query(), nil}
-	q := status.AuditOf{Job: p.Get("job"), Before: p.number("before"), Limit: int(p.number("limit"))}
+	p := paramsOf(r, "job", "actor", "before", "limit")
+	q := status.AuditOf{Job: p.Get("job"), Actor: p.Get("actor"), Before: p.number("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
 	}
@@ -88,25 +152,49 @@ func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, r, page.AsOf, page.JSON())
+	return answer(w, r, page.AsOf, func(asOf time.Time) any { page.AsOf = asOf; return page.JSON() })
 }
 
-// answer is that of a question of the caller's own, which is asked anew each time.
-func answer(w http.ResponseWriter, r *http.Request, asOf time.Time, v any) error {
-	b, err := encode(r, v)
+// answer is that of a question of the caller's own, which is asked anew each time. The tag stands for
+// what was found, and not for when; a 304 too says when.
+func answer(w http.ResponseWriter, r *http.Request, asOf time.Time, at func(time.Time) any) error {
+	timeless, err := encode(r, at(time.Time{}))
 	if err != nil {
 		return err
 	}
+	b, err := encode(r, at(asOf))
+	if err != nil {
+		return err
+	}
+	f := fnv.New128a()
+	f.Write(timeless)
 	w.Header().Set("Content-Type", kindJSON)
 	w.Header().Set("Rota-As-Of", asOf.Format(time.RFC3339Nano))
-	_, _ = w.Write(b)
+	w.Header().Set("ETag", fmt.Sprintf(`W/"%x"`, f.Sum(nil)))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 	return nil
 }
 
-// params are a question's, with the first thing that is wrong with them.
+// params are a question's, with all that is wrong with them.
 type params struct {
 	url.Values
 	err error
+}
+
+// paramsOf refuses what nobody asks for, and what is no text.
+func paramsOf(r *http.Request, known ...string) params {
+	p := params{Values: r.URL.Query()}
+	for name, values := range p.Values {
+		switch {
+		case !slices.Contains(known, name):
+			p.err = errors.Join(p.err, fmt.Errorf("%q: there is no such parameter; there are: %s", clip(name, 40), strings.Join(known, ", ")))
+		case len(values) > 1:
+			p.err = errors.Join(p.err, fmt.Errorf("%s: it is given %d times", name, len(values)))
+		case !utf8.ValidString(values[0]), strings.ContainsRune(values[0], 0):
+			p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be UTF-8, without zero bytes", name, clip(values[0], 40)))
+		}
+	}
+	return p
 }
 
 // number is zero where it is not given.
@@ -117,13 +205,13 @@ func (p *params) number(name string) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be a positive number", name, text))
+		p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be a positive number", name, clip(text, 40)))
 	}
 	return n
 }
 
-var noRun = refusal{http.StatusNotFound, "There is no such run in the history.", "It was pruned, or there never was one; /api/v1/runs lists what there is."}
+var noRun = refusal{http.StatusNotFound, "There is no such run in the history.", "It was pruned, or there never was one; " + apiPath + "/runs lists what there is."}
 
 func badQuestion(err error) error {
-	return refusal{http.StatusBadRequest, "This cannot be asked for: " + err.Error() + ".", "Nothing was read."}
+	return refusal{http.StatusBadRequest, "This cannot be asked for: " + strings.ReplaceAll(err.Error(), "\n", "; ") + ".", "Nothing was read."}
 }

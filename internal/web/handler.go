@@ -80,19 +80,6 @@ func newServer(cfg Config) *server {
 	return s
 }
 
-// apiPath begins the paths of the API.
-const apiPath = "/api/v1"
-
-// apiRoutes are the lists and records of the API.
-func (s *server) apiRoutes(r chi.Router) {
-	r.Get(apiPath+"/leases", s.handle(s.apiLeases))
-	r.Get(apiPath+"/jobs", s.handle(s.apiJobs))
-	r.Get(apiPath+"/replicas", s.handle(s.apiReplicas))
-	r.Get(apiPath+"/runs", s.handle(s.apiRuns))
-	r.Get(apiPath+"/runs/{id}", s.handle(s.apiRun))
-	r.Get(apiPath+"/audit", s.handle(s.apiAudit))
-}
-
 // snapshot is the status as of now, or as of when the database last answered.
 func (s *server) snapshot(r *http.Request) (status.Snapshot, error) {
 	snap, err := s.Status.Snapshot(r.Context())
