@@ -124,7 +124,9 @@ func fromEnvironment(cmd *cobra.Command, env []string) error {
 				err = errors.New("not a valid URL") // which may hold a password
 			}
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			return
 		}
+		_ = cmd.Flags().SetAnnotation(f.Name, fromVariable, []string{name}) // the flag is there
 	})
 	return errors.Join(errs...)
 }

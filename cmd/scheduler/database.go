@@ -69,6 +69,10 @@ type pools struct {
 	steer  *pgxpool.Pool // what operators ask for, whatever the others are busy with
 }
 
+// replicaConns is how many connections a replica may have: those of its pools, one that listens, and
+// its witness's.
+const replicaConns = 6 + 6 + 12 + 2 + 2 + 1 + 1 + 1
+
 func openPools(ctx context.Context, address, owner string) (*pools, error) {
 	base, err := poolConfig(address)
 	if err != nil {
@@ -197,7 +201,7 @@ func (s server) fault() error {
 
 const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || ')' FROM
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
-		('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
+		('abilities', 'SELECT'), ('abilities', 'INSERT'), ('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
 		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'), ('runs', 'DELETE'), ('terms', 'DELETE'), ('requests', 'DELETE'),
 		('requests', 'SELECT'), ('requests', 'UPDATE'), ('pauses', 'SELECT'), ('audit', 'INSERT')) AS needed (t, r)

@@ -111,7 +111,7 @@ former leader does when it wakes up late is refused by the database.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded(exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(),
+	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(), configCommand(env), doctorCommand(env),
 		jobsCommand(env), runsCommand(env), leasesCommand(env), replicasCommand(env), requestsCommand(env), auditCommand(env),
 		newCommand(), healthCommand(), versionCommand())
 	root.SetOut(stdout) // which completion keeps when it is made

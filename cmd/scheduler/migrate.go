@@ -52,7 +52,7 @@ func migrateCommand(env []string) *cobra.Command {
 			}
 			return prepareSchema(cmd.Context(), cfg.DatabaseURL, migrateAuto, cfg.logger(cmd.ErrOrStderr()))
 		},
-	}, migrateStatusCommand(env, &cfg))
+	}, migrateStatusCommand(env, &cfg), migrateSQLCommand(env, &cfg))
 	databaseFlag(cmd.PersistentFlags(), &cfg)
 	return cmd
 }

@@ -25,15 +25,22 @@ func newProbes(beat func() time.Time, limit time.Duration, db *pgxpool.Pool) *pr
 
 func (p *probes) drain() { p.draining.Store(true) }
 
-// live says whether the lease loop turns. It asks nothing of the database: an outage there must not
+// alive says whether the lease loop turns. It asks nothing of the database: an outage there must not
 // restart every replica.
-func (p *probes) live(w http.ResponseWriter, _ *http.Request) {
+func (p *probes) alive() error {
 	last := p.beat()
 	if last.IsZero() {
 		last = p.started
 	}
 	if age := time.Since(last); age > p.limit {
-		unavailable(w, fmt.Sprintf("the lease loop has not turned for %v", age.Round(time.Millisecond)))
+		return fmt.Errorf("the lease loop has not turned for %v", age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (p *probes) live(w http.ResponseWriter, _ *http.Request) {
+	if err := p.alive(); err != nil {
+		unavailable(w, err.Error())
 		return
 	}
 	fmt.Fprintln(w, "ok")

@@ -48,7 +48,7 @@ Every flag can be given as an environment variable too: --lease as ROTA_LEASE, a
 			default:
 				owner = lease.NewOwner(cfg.Name)
 			}
-			return serve(cmd.Context(), cfg, owner, jobs, cmd.ErrOrStderr())
+			return serve(cmd.Context(), cfg, owner, jobs, supervisorOf(env), cmd.ErrOrStderr())
 		},
 	}
 	serveFlags(cmd.Flags(), &cfg)
@@ -70,7 +70,7 @@ func validate(cfg Config, env []string) ([]registry.Job, error) {
 }
 
 // serve wires a replica, in the order in which the data flows, and runs it until ctx ends.
-func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, stderr io.Writer) error {
+func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, above supervisor, stderr io.Writer) error {
 	log := cfg.logger(stderr)
 	enabled := registry.Enabled(jobs)
 	log.Info("replica started", "owner", owner, "version", buildVersion(), "jobs", len(enabled),
@@ -137,6 +137,10 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, s
 	}
 	defer background(ctx, func(ctx context.Context) { watch.Run(ctx, work.Steer) })()
 	log.Info(msgServing, "address", listener.Addr().String(), "owner", owner)
+	defer background(ctx, func(ctx context.Context) {
+		above.watch(ctx, "serving at "+listener.Addr().String(), probes.alive, log)
+	})()
+	context.AfterFunc(ctx, func() { _ = above.tell("STOPPING=1") })
 
 	r := &replica{cfg: cfg, log: log, elector: elector, work: work, leading: map[string]struct{}{}}
 	return r.run(ctx, leads)
