@@ -25,10 +25,11 @@ var measurements = []measurement{
 	{"heartbeat", heartbeats},
 	{"fence", fences},
 	{"ticks", ticks},
+	{"ticks-records", records},
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence, ticks")
+	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence, ticks, ticks-records")
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
 	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()

@@ -67,4 +67,6 @@ func yesOrNo(met *bool) string {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
 
+func us(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000) }
+
 func over(a, b time.Duration) float64 { return float64(a) / float64(max(1, b)) }

@@ -59,6 +59,7 @@ func historyOf(t *testing.T) (url string) {
 		('bridge_health', 'bridge_health', '2026-01-01 10:30Z', 1, 6, 'a/1', '2026-01-01 10:30Z', '2026-01-01 10:30:01Z', 'success', NULL, 1, NULL, 1, NULL),
 		('bridge_health', 'bridge_health', '2026-01-01 11:00Z', 1, 7, 'a/1', '2026-01-01 11:01Z', '2026-01-01 11:01Z', 'missed', 'nobody led', NULL, '2026-01-01 10:31Z', 30, NULL),
 		('other', 'other', '2026-01-01 11:01Z', 1, 7, 'a/1', '2026-01-01 11:01Z', NULL, NULL, NULL, NULL, NULL, 1, NULL)`)
+	pgtest.Note(t, db.Pool)
 	return url
 }
 

@@ -143,6 +143,7 @@ func TestOrdersPrintTheirResults(t *testing.T) {
 	if run != 1 {
 		t.Fatalf("run %d", run)
 	}
+	pgtest.Note(t, db.Pool)
 	for _, tt := range []struct {
 		args, stdout, stderr string
 		member               string // of the object

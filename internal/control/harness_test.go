@@ -77,8 +77,10 @@ func (o *office) member(owner string) {
 // running is a run of the job under its lease's term.
 func (o *office) running(job string) int64 {
 	o.t.Helper()
-	return one[int64](o, `INSERT INTO runs (lease, job, tick, epoch, owner)
+	id := one[int64](o, `INSERT INTO runs (lease, job, tick, epoch, owner)
 		SELECT job_name, job_name, clock_timestamp(), epoch, owner FROM leadership WHERE job_name = $1 RETURNING id`, job)
+	pgtest.Note(o.t, o.db)
+	return id
 }
 
 // A written line of the audit.

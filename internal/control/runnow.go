@@ -127,7 +127,7 @@ func isDataError(err error) bool {
 
 const expectRunSQL = `
 SELECT coalesce((SELECT l.owner FROM leadership l WHERE l.job_name = $1 AND l.expires_at > clock_timestamp()), ''),
-       EXISTS (SELECT FROM runs r WHERE r.lease = $1 AND r.ended_at IS NULL)
+       EXISTS (SELECT FROM progress p JOIN runs r ON r.id = ANY (p.open) WHERE p.lease = $1 AND r.ended_at IS NULL)
     OR EXISTS (SELECT FROM requests q WHERE q.kind = 'run' AND q.lease = $1 AND q.done_at IS NULL AND q.id < $2),
        EXISTS (SELECT FROM pauses p WHERE p.job IN ($3, '*') AND (p.until IS NULL OR p.until > clock_timestamp()))`
 

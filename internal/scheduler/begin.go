@@ -10,7 +10,8 @@ import (
 )
 
 // beginSQL: with its lease row locked, every open run of a lease that is not of this very term is
-// of an earlier one; one that was to be cancelled is not run again. The ticks of a schedule that is new to this lease count from now. A last tick
+// of an earlier one; one that was to be cancelled is not run again. What is open stands in the progress;
+// the newest run is looked at too, for a replica of an earlier version notes nothing there. The ticks of a schedule that is new to this lease count from now. A last tick
 // that lies ahead was claimed before the database's clock was set back: it is brought back to now,
 // or there would be silence until the clock has caught up; what was run of the time in between is
 // not run twice, for its rows are there. A lease with several runs to be run again, as may be where
@@ -19,7 +20,7 @@ const beginSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::integer[]) AS a(lease, epoch, schedule, tries)),` + heldSQL + `,
 led AS MATERIALIZED (
-    SELECT a.lease, a.epoch, a.schedule, a.tries, t.now, p.last_tick, p.schedule AS former,
+    SELECT a.lease, a.epoch, a.schedule, a.tries, t.now, p.last_tick, p.open, p.schedule AS former,
            p.schedule = a.schedule AND p.last_tick <= t.now AS settled
       FROM asked a JOIN held h ON h.job_name = a.lease
       LEFT JOIN progress p ON p.lease = a.lease
@@ -28,7 +29,11 @@ led AS MATERIALIZED (
 orphan AS MATERIALIZED (
     SELECT r.id, r.attempt < led.tries AND NOT EXISTS (
                SELECT FROM requests q WHERE q.kind = 'cancel' AND q.run_id = r.id) AS again
-      FROM runs r JOIN led ON led.lease = r.lease
+      FROM led CROSS JOIN LATERAL (
+           SELECT unnest(led.open) AS id
+            UNION
+           (SELECT n.id FROM runs n WHERE n.lease = led.lease ORDER BY n.tick DESC, n.attempt DESC LIMIT 1)) o
+      JOIN runs r ON r.id = o.id
      WHERE r.ended_at IS NULL AND (r.owner <> $1 OR r.epoch <> led.epoch)
        FOR UPDATE OF r SKIP LOCKED),
 closed AS (

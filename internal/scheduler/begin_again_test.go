@@ -91,6 +91,7 @@ func TestHeldOpenRunIsClosedByALaterTerm(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	mustExec(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner) VALUES ('job', 'job', $1, 1, 'old')`, tick)
+	pgtest.Note(t, db)
 	t.Run("held", func(t *testing.T) {
 		holds(t, db, `SELECT FROM runs`)
 		s := &postgres{db, "second"}

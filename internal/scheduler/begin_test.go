@@ -22,6 +22,7 @@ func TestNewTermClosesTheRunsThatWereLost(t *testing.T) {
 		('job',   'job',   '2026-01-01 08:02Z', 9, 'old', NULL, NULL),
 		('job',   'job',   '2026-01-01 08:03Z', 2, 'new', NULL, NULL),
 		('other', 'other', '2026-01-01 08:00Z', 1, 'old', NULL, NULL)`)
+	pgtest.Note(t, db)
 	late := fence.Token{Lease: "other", Owner: "new", Epoch: 1}
 	leads(t, db, "other", "old", 1)
 	token := leads(t, db, "job", "new", 2)

@@ -59,6 +59,10 @@
 // row by row, ticks would be lost. A job seen for the first time counts from that moment, and so does
 // one whose schedule has changed. A jitter moves the start of a lease's runs, and never their ticks.
 //
+// What is open of a lease stands in its progress, whence the next term takes what to close: each claim
+// adds its run there, and takes out those whose ends are on record, of which it keeps the newest success.
+// No index has to change for the end of a run that succeeded.
+//
 // P8: whatever row somebody holds, each statement skips it, and its lease alone is tried again, every
 // 250 to 500 ms. A run that never returns keeps its own lead and nothing else.
 //

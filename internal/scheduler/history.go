@@ -91,12 +91,13 @@ func (p *pruner) prune(ctx context.Context) error {
 }
 
 // spareSQL deletes those of a page that are spare and that nobody else needs, and tells where the
-// page ends, and whether a row of it was old.
+// page ends, and whether a row of it was old. What stands in a lease's progress is needed: the newest
+// success does, and what a claim does not find there it takes for open.
 const spareSQL = `,
 needed AS MATERIALIZED (
     SELECT k.id
       FROM (SELECT DISTINCT lease FROM page WHERE spare) l, LATERAL (
-           (SELECT id FROM runs r WHERE r.lease = l.lease AND outcome = 'success' ORDER BY id DESC LIMIT 1)
+           (SELECT unnest(open || success) AS id FROM progress p WHERE p.lease = l.lease)
            UNION ALL
            (SELECT id FROM runs r WHERE r.lease = l.lease ORDER BY tick DESC, attempt DESC LIMIT 1)) k),
 spare AS MATERIALIZED (

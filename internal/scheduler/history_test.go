@@ -30,6 +30,7 @@ func ran(t testing.TB, db *pgxpool.Pool, lease string, outcomes ...string) {
 		SELECT $1, $1, at, 1, 'me', at, CASE WHEN outcome <> 'open' THEN at END, nullif(outcome, 'open'), $1 || n
 		  FROM unnest($2::text[]) WITH ORDINALITY AS o(outcome, n),
 		       LATERAL (SELECT clock_timestamp() - make_interval(hours => cardinality($2) - n::int) AS at) t`, lease, outcomes)
+	pgtest.Note(t, db)
 }
 
 const leftSQL = `SELECT error FROM runs ORDER BY lease, tick`

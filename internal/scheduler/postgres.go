@@ -39,7 +39,7 @@ held AS MATERIALIZED (
 // leases for one that is worth compiling, which took 650 ms of the 740 ms that a claim of 2000 needed;
 // and for one that is worth a walk through all history, which took 390 ms of the 470 ms that the record
 // of 2000 needed beside some 200,000 others.
-const settingsSQL = `SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)`
+const settingsSQL = `SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('random_page_cost', '0.1', true)`
 
 // each runs a query in a transaction of its own, in one round trip, and calls f for each row once it
 // is scanned.

@@ -32,6 +32,7 @@ func history(t *testing.T) *pgxpool.Pool {
 		('b', 'b', '2026-01-01 11:00Z', 1, 3, 'y/1', '2026-01-01 11:00Z', NULL,                NULL,      NULL,      0, NULL, NULL, 1, NULL),
 		('b', 'b', '2026-01-01 11:01Z', 1, 3, 'y/1', '2026-01-01 11:01Z', '2026-01-01 11:01Z', 'skipped', 'paused',  0, NULL, NULL, 1, NULL),
 		('a', 'a', '2026-01-01 11:00Z', 1, 3, 'y/1', '2026-01-01 11:01Z', NULL,                NULL,      NULL,      0, NULL, NULL, 1, NULL)`)
+	pgtest.Note(t, db)
 	return db
 }
 

@@ -16,7 +16,8 @@ import (
 const Window = 20
 
 // The walk backward over runs stops at the first row that it is looking for; as a rule that is the
-// first row of all. The newest success has an index of its own.
+// first row of all. The newest success stands in the lease's progress, unless it is among what was
+// open when the lease last claimed.
 const leasesSQL = `
 SELECT l.job_name, l.owner, l.epoch, l.expires_at, l.acquired_at,
        p.last_tick, p.schedule, s.ended_at,
@@ -33,7 +34,7 @@ SELECT l.job_name, l.owner, l.epoch, l.expires_at, l.acquired_at,
         LIMIT 1) r ON true
   LEFT JOIN LATERAL (
        SELECT ended_at
-         FROM runs WHERE lease = l.job_name AND outcome = 'success'
+         FROM runs WHERE id = ANY (p.open || p.success) AND outcome = 'success'
         ORDER BY id DESC LIMIT 1) s ON true
   LEFT JOIN LATERAL (
        SELECT epoch, owner, ended_at, end_reason

@@ -92,6 +92,7 @@ func TestFactsOfTheRowsAreMetrics(t *testing.T) {
 	run(t, db, success, "daily", friday)
 	run(t, db, success, "tides", friday)
 	run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, started_at) VALUES ('tides', 'tides', now(), 3, 'a/1', '2026-11-29 10:00Z')`)
+	pgtest.Note(t, db)
 
 	all := facts(t, NewFacts(patient(db, jobsForFacts())))
 	is(t, all, "rota_lease_held tides", 1)
@@ -126,6 +127,7 @@ func TestSuccessIsDueFromTheEndOfAPause(t *testing.T) {
 	db := pgtest.New(t)
 	leased(t, db)
 	run(t, db, success, "tides", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	pgtest.Note(t, db)
 	run(t, db, `INSERT INTO pauses (job, reason, paused_by) VALUES ('*', 'a reason', 'somebody')`)
 	reader := patient(db, jobsForFacts())
 	f := NewFacts(reader)

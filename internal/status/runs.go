@@ -98,10 +98,10 @@ type RunsPage struct {
 
 // A walk by id, newest first, looks at each row that it meets until there are enough. Every outcome
 // but success has indexes for it. What runs is little, and may be of any age, so it is collected
-// first.
+// first, from the progress of the leases.
 const (
 	runsSQL     = `SELECT ` + runColumns + ` FROM runs WHERE id < $1`
-	openRunsSQL = `WITH runs AS MATERIALIZED (SELECT * FROM runs WHERE ended_at IS NULL) ` + runsSQL
+	openRunsSQL = `WITH runs AS MATERIALIZED (SELECT r.* FROM (SELECT unnest(open) AS id FROM progress) o JOIN runs r USING (id) WHERE r.ended_at IS NULL) ` + runsSQL
 	newestSQL   = ` ORDER BY id DESC LIMIT $2`
 )
 
@@ -128,11 +128,8 @@ func (q RunsOf) question() question {
 		sql = openRunsSQL
 	case "success":
 		sql += ` AND outcome = 'success'`
-		if q.Job == "" { // a planner without statistics would fetch and sort all of them
-			sql = runsSQL + ` AND outcome || '' = 'success'`
-		}
 	default:
-		sql += ` AND outcome = '` + q.Outcome + `'`
+		sql += ` AND but_success = '` + q.Outcome + `'`
 	}
 	if q.Job != "" {
 		sql, args = sql+` AND job = $3`, append(args, q.Job)

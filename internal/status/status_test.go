@@ -176,6 +176,7 @@ func TestTheLastRunIsTheNewestThatBegan(t *testing.T) {
 		('fails', 'fails', '2026-01-01 13:00Z', 1, 9, 'a/1', '2026-01-01 13:00Z', '2026-01-01 13:00Z', 'missed',  NULL,      0),
 		('runs',  'runs',  '2026-01-01 12:00Z', 1, 9, 'a/1', '2026-01-01 12:00Z', NULL,                NULL,      NULL,      0),
 		('runs',  'runs',  '2026-01-01 13:00Z', 1, 9, 'a/1', '2026-01-01 13:00Z', '2026-01-01 13:00Z', 'skipped', NULL,      0)`)
+	pgtest.Note(t, db)
 	snap := look(t, patient(db, nil))
 
 	at := func(hour, minute int) time.Time { return time.Date(2026, 1, 1, hour, minute, 0, 0, time.UTC) }
@@ -213,6 +214,7 @@ func TestTheLastSuccessIsFoundHoweverLongAgo(t *testing.T) {
 			SELECT $1, $1, '2026-01-01Z'::timestamptz + make_interval(mins => i), 1, 'a/1', '2026-01-01Z'::timestamptz + make_interval(mins => i),
 			       CASE WHEN i IN (0, 1) THEN $2 ELSE 'failed' END FROM generate_series(0, 20 * $3::int) i`, name, first, Window)
 	}
+	pgtest.Note(t, db)
 	snap := look(t, patient(db, nil))
 	if got, want := find(t, snap, "long").LastSuccess, time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC); !got.Equal(want) {
 		t.Errorf("last success %v, want the newest, %v", got, want)

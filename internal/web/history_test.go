@@ -78,6 +78,7 @@ func someRuns(t *testing.T) *pgxpool.Pool {
 		('a', 'a', '2026-01-01 10:00Z', 2, 1, 'x', clock_timestamp(), 'success', NULL, NULL, 1, NULL),
 		('b', 'b', '2026-01-01 10:59Z', 1, 1, 'x', clock_timestamp(), 'missed', 'nobody led', '2026-01-01 10:00Z', 60, NULL),
 		('b', 'b', '2026-01-01 11:00Z', 1, 1, 'x', NULL, NULL, NULL, NULL, 1, NULL)`)
+	pgtest.Note(t, db)
 	run(t, db, `INSERT INTO audit (actor, via, action, job, reason) VALUES ('ana', 'cli', 'pause', 'a', 'why not'), ('bo', 'page', 'resume', 'b', '')`)
 	return db
 }
