@@ -202,6 +202,7 @@ func (s server) fault() error {
 const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || ')' FROM
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
 		('abilities', 'SELECT'), ('abilities', 'INSERT'), ('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
+		('lease_epochs', 'SELECT'), ('lease_epochs', 'UPDATE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
 		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'), ('runs', 'DELETE'), ('terms', 'DELETE'), ('requests', 'DELETE'),
 		('requests', 'SELECT'), ('requests', 'UPDATE'), ('pauses', 'SELECT'), ('audit', 'INSERT')) AS needed (t, r)

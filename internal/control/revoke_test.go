@@ -331,7 +331,7 @@ func TestRevokeThatIsOvertakenByAStandby(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(ctx) }()
-			if _, err := tx.Exec(ctx, `SELECT rota_guard('prices', 'a/1', 7)`); err != nil {
+			if _, err := tx.Exec(ctx, `SELECT FROM leadership WHERE job_name = 'prices' FOR KEY SHARE`); err != nil {
 				t.Fatal(err)
 			}
 			answer := make(chan Revoked, 1)

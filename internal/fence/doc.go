@@ -18,19 +18,28 @@
 //
 // # The guard
 //
-// Every fenced write locks its lease row, by job, owner, epoch and expiry, FOR KEY SHARE until it
-// commits: [Writer.Upsert] inside the statement, before any row; [Writer.Tx] as the last statement,
-// in the round trip that carries COMMIT and with no Sync in between, so that COMMIT is skipped if
-// the guard raises. A guard that finds no row raises SQLSTATE RF001; one that merely returned no row
-// would let COMMIT through.
+// Every fenced write locks its lease's epoch, a row of lease_epochs, FOR KEY SHARE until it commits,
+// and looks at the lease's owner and expiry beside it: [Writer.Upsert] inside the statement, before
+// any row; [Writer.Tx] as the last statement, in the round trip that carries COMMIT and with no Sync
+// in between, so that COMMIT is skipped if the guard raises. A guard that finds no row raises SQLSTATE
+// RF001; one that merely returned no row would let COMMIT through.
 //
-// Why this lock, and what it meets on the lease row:
+// Whoever changes the epoch of a lease, in whatever way, changes that row too, by a trigger, in the
+// same transaction. What else happens to a lease does not touch it:
 //
 //	                       FOR KEY SHARE (a fenced write)
 //	another fenced write   goes on     they are many, for one job
-//	a renewal              goes on     it changes no key; behind FOR SHARE it would starve
-//	a release              goes on     it changes no key; the takeover after it waits
+//	a renewal              goes on     it rewrites the lease's own row, which the write does not lock
+//	a release              goes on     as a renewal; the takeover after it waits
 //	a change of epoch      waits       it changes a key, by the unique index on (job_name, epoch)
+//
+// The lease's own row would not do, though renewals change no key of it either. An update that finds
+// its page full lets go of the page while it looks for another. It has counted the row's locks by then,
+// and writes that count back: whoever locked the row FOR KEY SHARE meanwhile, which an update that
+// changes no key allows, is forgotten, and a takeover does not wait for it. A test shows it on a row
+// that is large, where it is certain; on one that fits its page it came to pass in some of
+// many stresses. So what fenced writes lock, lease_epochs and fence_watermarks, has no column outside a
+// key and is updated by changes of key alone, which let nobody in.
 //
 // The lock decides, and not the comparison alone, because a statement sees the rows as they were
 // when it began:
@@ -44,7 +53,7 @@
 //
 //	snapshot (epoch 7)
 //	                      takeover to 8, raise
-//	lock                                                the row's newest version: the key has changed
+//	lock                                                the epoch's newest version: the key has changed
 //
 //	BEGIN, insert
 //	                      takeover to 8
@@ -59,27 +68,28 @@
 //	                      takeover, raise, its work
 //	upsert by hand                                      the row: 8 > 7
 //
-// In the second case a trigger that merely locks the new lease row is not enough. To an older
+// In the second case a trigger that merely locks the new row is not enough. To an older
 // snapshot the former version then looks unchanged in its key, FOR KEY SHARE is granted on it as it
 // was, and a stale row goes in after the raise; a test shows it. PostgreSQL follows a row to its
 // newest version only where a key has changed, which is what the index is for.
 //
-// The lock order is lease row, then rows in the order of their keys; in Tx, rows, then lease row.
-// Neither the takeover, which locks the lease row alone, nor the raise, which locks rows or a
-// watermark alone, can close a circle with them. A watermark comes after the lease row and before
-// rows; by hand also after them, which closes none either, for fenced writes share it.
+// The lock order is epoch, then rows in the order of their keys; in Tx, rows, then epoch. Neither the
+// takeover, which locks the lease's row and then its epoch, nor the raise, which locks rows or a
+// watermark alone, can close a circle with them: a fenced write locks no row of leadership. A watermark
+// comes after the epoch and before rows; by hand also after them, which closes none either, for fenced
+// writes share it.
 //
 // # Large tables
 //
 // Rewriting a million rows takes seconds, in which nobody works. The raise of a [Table] that is Large
 // moves its row of fence_watermarks instead: each row counts as raised to it. The same lock decides,
 // by an index of the same kind on (protected, epoch). A fenced write takes FOR KEY SHARE on the
-// watermark after its lease row, and is refused where it is above its token; fence_protect(table,
+// watermark after its lease's epoch, and is refused where it is above its token; fence_protect(table,
 // true) adds triggers that do so for every row that is written in another way:
 //
 //	in term 7, after the raise to 8     what happens, though term 8 has written nothing
 //	-------------------------------     -----------------------------------------------
-//	Upsert, Tx                          refused by the lease row, as ever
+//	Upsert, Tx                          refused by the lease's epoch, as ever
 //	by hand: an insert with epoch 7     refused by the trigger, a new row or the article's upsert
 //	by hand: an update to epoch 7       refused by the trigger, on rows of term 8 and of term 7
 //	by hand: an update without epoch    goes on, and has epoch 8, as if the row had been raised
@@ -121,7 +131,7 @@
 //
 // That every error means that nothing was written: [ErrUnknown] says where an answer was lost.
 //
-// Any number of small writes. Several transactions that hold one lease row at once make it a
+// Any number of small writes. Several transactions that hold one lease's epoch at once make it a
 // multixact, and tens of connections that write one row at a time for one job can use up its member
 // space within hours (11,000 writes a second on 32 connections): write in batches.
 //

@@ -106,14 +106,13 @@ func TestTakeoverBetweenSnapshotAndLockRefusesTheWrite(t *testing.T) {
 // wait for writes under way then; but to a statement whose snapshot is older the former row looks
 // as if no key had changed, so that it may be locked as it was.
 const lockOnlySQL = `
-DROP INDEX leadership_job_name_epoch;
+DROP INDEX lease_epochs_job_name_epoch;
 CREATE FUNCTION lock_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM leadership WHERE job_name = NEW.job_name FOR UPDATE;
+    PERFORM 1 FROM public.lease_epochs WHERE job_name = NEW.job_name FOR UPDATE;
     RETURN NULL;
 END $$;
-CREATE TRIGGER lock_only AFTER UPDATE ON leadership FOR EACH ROW
-    WHEN (NEW.epoch IS DISTINCT FROM OLD.epoch) EXECUTE FUNCTION lock_only();`
+CREATE TRIGGER lock_only AFTER UPDATE ON lease_epochs FOR EACH ROW EXECUTE FUNCTION lock_only();`
 
 // The interleaving above, with a trigger that merely locks: the stale insert is accepted after the
 // takeover and the raise. This is why a change of epoch must be a change of key.
@@ -138,6 +137,25 @@ func TestTriggerThatMerelyLocksAcceptsAStaleInsert(t *testing.T) {
 	}
 }
 
+// holdSQL makes each write pass gate 2. Deferred, so that a Tx has passed its guard when it gets there.
+const holdSQL = `
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM gate(2); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON bridge_status
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
+CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON readings
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
+CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON prices
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
+CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON ticks
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();`
+
+// waiting is how many sessions of the database wait for a lock.
+func waiting(t testing.TB, db *pgxpool.Pool) int {
+	t.Helper()
+	return value[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+}
+
 // P3: a takeover waits for a fenced write that is under way, and every later one is refused; a
 // renewal does not wait.
 func TestTakeoverWaitsForAWriteUnderWayAndARenewalDoesNot(t *testing.T) {
@@ -149,18 +167,7 @@ func TestTakeoverWaitsForAWriteUnderWayAndARenewalDoesNot(t *testing.T) {
 			exec(t, db, gateSQL)
 			a := takeOver(t, db, "a")
 			a.seed(t)
-			// Deferred, so that a Tx has passed its guard when it gets there.
-			exec(t, db, `
-				CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
-				BEGIN PERFORM gate(2); RETURN NULL; END $$;
-				CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON bridge_status
-					DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
-				CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON readings
-					DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
-				CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON prices
-					DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();
-				CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON ticks
-					DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold();`)
+			exec(t, db, holdSQL)
 			open := closeGate(t, db, 2)
 			written := atGate(t, db, func() error { return form.write(within(t), a.Writer) })
 
@@ -172,10 +179,7 @@ func TestTakeoverWaitsForAWriteUnderWayAndARenewalDoesNot(t *testing.T) {
 				_, err := db.Exec(within(t), takeOverSQL, lease, "b")
 				taken <- err
 			}()
-			eventually(t, "the takeover waits", func() bool {
-				return value[int](t, db, `SELECT count(*) FROM pg_stat_activity
-					WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
-			})
+			eventually(t, "the takeover waits", func() bool { return waiting(t, db) > 0 })
 			select {
 			case err := <-taken:
 				t.Errorf("the takeover did not wait (%v)", err)

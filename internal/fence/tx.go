@@ -28,8 +28,8 @@ const rollbackTimeout = 500 * time.Millisecond
 var errEnded = errors.New("the function ended the transaction itself, so that what it committed was not fenced: the fence commits, and an error rolls back")
 
 // Tx runs fn in a transaction, which commits only if the term still holds its lease: fn returned
-// nil, and a guard that runs last, in the same round trip as COMMIT, found the lease row unchanged
-// and locked it against a takeover until the commit is done.
+// nil, and a guard that runs last, in the same round trip as COMMIT, found the lease as it was
+// and locked its epoch against a takeover until the commit is done.
 //
 // Any SQL will do, and whatever it writes to a protected table should store Epoch in its epoch
 // column. A pause of more than 500 ms between two statements ends the transaction, and so does a

@@ -105,16 +105,18 @@ type statement struct {
 	shard     int   // that of the column which decides a row's shard; below 0: none does
 }
 
-// upsertSQL's order of events: the guard locks the lease row, which happens before any row is
-// written because the first row of the source waits for its answer; then come the rows, each
-// compared with the version that is the latest at that moment.
+// upsertSQL's order of events: the guard looks at the lease and locks its epoch, which happens before
+// any row is written because the first row of the source waits for its answer; then come the rows,
+// each compared with the version that is the latest at that moment.
 //
 // The guard's lock_timeout holds for this statement, its own lock included: a term that is over
-// must not keep the lease row while it waits for somebody's row.
+// must not keep the lease's epoch while it waits for somebody's row.
 const upsertSQL = `
 WITH guard AS MATERIALIZED (
-    SELECT set_config('lock_timeout', '500ms', true) FROM leadership
-     WHERE job_name = $1::text AND owner = $2::text AND epoch = $3::bigint AND expires_at > clock_timestamp()
+    SELECT set_config('lock_timeout', '500ms', true) FROM lease_epochs
+     WHERE job_name = $1::text AND epoch = $3::bigint
+       AND EXISTS (SELECT FROM leadership
+                    WHERE job_name = $1::text AND owner = $2::text AND epoch = $3::bigint AND expires_at > clock_timestamp())
        FOR KEY SHARE)%[7]s
 INSERT INTO %[1]s AS t (%[2]s)
 SELECT %[3]s %[4]s
@@ -124,7 +126,7 @@ ON CONFLICT (%[5]s) DO UPDATE SET %[6]s
  WHERE CASE WHEN t.epoch <= EXCLUDED.epoch THEN true
             ELSE rota_refuse('a row was written or raised under a higher epoch') END`
 
-// Of a large table the watermark is locked as well, after the lease row and before any row. Where it
+// Of a large table the watermark is locked as well, after the lease's epoch and before any row. Where it
 // is the token's, as after a raise, the table's triggers need not look at it for every row: rota.raised
 // tells them, for as long as the lock holds.
 const (

@@ -61,8 +61,8 @@ func (p *postgres) register(ctx context.Context, names []string, a ability) erro
 }
 
 // Renewal. Each row is locked before the clock is read: an older renewal that had waited behind a
-// newer one would shorten it. NO KEY UPDATE goes with the KEY SHARE of fenced writes, and what
-// somebody holds in another way is skipped, so that it costs that lease alone. All that are renewed
+// newer one would shorten it. Fenced writes do not lock this row, and what somebody else holds is
+// skipped, so that it costs that lease alone. All that are renewed
 // together expire together.
 //
 // Nothing is joined, for a join under a row lock copies every row of its other side: IS TRUE keeps
@@ -234,19 +234,20 @@ func (l *look) read(rows pgx.Rows) error {
 	return err
 }
 
-// Acquisition of expired leases. FOR UPDATE waits for the fenced writes in flight of the term that
-// has passed, or here skips the row, whose verdict is then busy; the epoch rises above every epoch
-// known, of the row, of its history, and of the caller.
+// Acquisition of expired leases. The epoch rises above every epoch known, of the row, of its history,
+// and of the caller. Its row of lease_epochs is locked beside the lease's, for the fenced writes in
+// flight of the term that has passed hold that one: FOR UPDATE waits for them, or here skips the
+// lease, whose verdict is then busy. A trigger would wait for them in any case, with all the others.
 const acquireSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, seen, i)
 ), expired AS MATERIALIZED (
     SELECT l.job_name, l.epoch AS last, l.expires_at AS ended, a.i,
            greatest(l.epoch, a.seen, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = l.job_name)) AS known
-      FROM leadership l JOIN asked a ON a.job_name = l.job_name
+      FROM leadership l JOIN asked a ON a.job_name = l.job_name JOIN lease_epochs f ON f.job_name = l.job_name
      WHERE l.expires_at <= clock_timestamp()
      ORDER BY l.job_name
-       FOR UPDATE OF l %s
+       FOR UPDATE OF l, f %s
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM expired) AS locked_first
 ), won AS (

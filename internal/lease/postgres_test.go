@@ -277,6 +277,36 @@ func TestReleaseCommitsWithoutItsAnnouncement(t *testing.T) {
 	}
 }
 
+// P3, P8: a fenced write in flight holds up the acquisition of its own lease and of no other.
+func TestAcquisitionSkipsALeaseThatAFencedWriteHolds(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newPostgres(db, 10*time.Second)
+	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
+	mustAcquire(t, s, "r0", claim{"a", 0}, claim{"b", 0})
+	tx, err := db.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT rota_guard('a', 'r0', 1)")
+	must(t, err)
+	_, err = db.Exec(t.Context(), "UPDATE leadership SET expires_at = clock_timestamp()")
+	must(t, err)
+	if g := mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0}); g[0].outcome != busy || g[1].outcome != won {
+		t.Errorf("got %+v, want busy and won", g)
+	}
+	var wg sync.WaitGroup
+	var g []grant
+	wg.Go(func() { g, err = s.acquire(context.Background(), "r1", hour, []claim{{"a", 0}}, true) })
+	await(t, "it waits", func() bool {
+		return query[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
+	})
+	must(t, tx.Commit(t.Context()))
+	wg.Wait()
+	must(t, err)
+	if g[0].outcome != won {
+		t.Errorf("after the write: got %+v, want won", g[0])
+	}
+}
+
 // A blocking acquire waits for the row, and still looks at what is there after the wait.
 func TestBlockingAcquireLooksAfterItsWait(t *testing.T) {
 	t.Parallel()

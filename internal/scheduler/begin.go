@@ -9,7 +9,7 @@ import (
 	"rota/internal/fence"
 )
 
-// beginSQL: with its lease row locked, every open run of a lease that is not of this very term is
+// beginSQL: with its lease's epoch locked, every open run of a lease that is not of this very term is
 // of an earlier one; one that was to be cancelled is not run again. What is open stands in the progress;
 // the newest run is looked at too, for a replica of an earlier version notes nothing there. The ticks of a schedule that is new to this lease count from now. A last tick
 // that lies ahead was claimed before the database's clock was set back: it is brought back to now,

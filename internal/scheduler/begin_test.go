@@ -85,7 +85,7 @@ func TestHeldRowsHoldUpTheirOwnTermAlone(t *testing.T) {
 	}
 	defer func() { _ = holder.Rollback(context.Background()) }()
 	for _, sql := range []string{
-		`SELECT FROM leadership WHERE job_name = 'held' FOR UPDATE`,
+		`SELECT FROM lease_epochs WHERE job_name = 'held' FOR UPDATE`,
 		`SELECT FROM progress WHERE lease = 'changed' FOR UPDATE`,
 		`SELECT FROM runs WHERE lease = 'open' FOR UPDATE`,
 	} {

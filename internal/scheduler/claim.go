@@ -8,7 +8,7 @@ import (
 	"rota/internal/fence"
 )
 
-// claimSQL: a run is claimed by inserting its attempt while its lease row is locked, and with it the
+// claimSQL: a run is claimed by inserting its attempt while its lease's epoch is locked, and with it the
 // ticks that are written off. The progress row is locked too, and skipped where it is held by somebody.
 // Whatever the role's default is, the claim is on disk when it is answered, or a crash of the server
 // would have the tick claimed twice. A run that was claimed by this very term, and has not ended, is won

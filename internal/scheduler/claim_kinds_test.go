@@ -45,7 +45,7 @@ func TestEachKindOfClaimGetsItsVerdict(t *testing.T) {
 	}
 	long(t, db)
 	mustExec(t, db, `UPDATE leadership SET epoch = 8 WHERE job_name LIKE '%other-epoch%'`)
-	holds(t, db, `SELECT FROM leadership WHERE job_name LIKE '%held-lease%'`, `SELECT FROM progress WHERE lease LIKE '%held-progress%'`,
+	holds(t, db, `SELECT FROM lease_epochs WHERE job_name LIKE '%held-lease%'`, `SELECT FROM progress WHERE lease LIKE '%held-progress%'`,
 		`SELECT FROM runs WHERE lease LIKE '%held-cut%'`)
 	found := claims(t, s, asked...)
 	if diff := cmp.Diff(want, verdicts(found)); diff != "" {

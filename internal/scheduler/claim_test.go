@@ -45,7 +45,7 @@ func TestClaimGivesEachLeaseItsOwnVerdict(t *testing.T) {
 	}
 	defer func() { _ = holder.Rollback(context.Background()) }()
 	for _, sql := range []string{
-		`SELECT FROM leadership WHERE job_name = 'held-lease' FOR UPDATE`,
+		`SELECT FROM lease_epochs WHERE job_name = 'held-lease' FOR UPDATE`,
 		`SELECT FROM progress WHERE lease = 'held-progress' FOR UPDATE`,
 	} {
 		if _, err := holder.Exec(t.Context(), sql); err != nil {
@@ -162,7 +162,7 @@ func TestTakeoverWaitsForAClaimUnderWay(t *testing.T) {
 		t.Errorf("the claim commits with synchronous_commit %q: %v", durable, err)
 	}
 	_, err = db.Exec(t.Context(), `UPDATE leadership SET owner = 'new', epoch = 2
-		WHERE job_name = (SELECT job_name FROM leadership WHERE job_name = 'job' FOR UPDATE NOWAIT)`)
+		WHERE job_name = (SELECT job_name FROM lease_epochs WHERE job_name = 'job' FOR UPDATE NOWAIT)`)
 	if err == nil || !strings.Contains(err.Error(), "55P03") {
 		t.Errorf("a takeover did not have to wait: %v", err)
 	}

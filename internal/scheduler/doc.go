@@ -48,8 +48,8 @@
 // term lasts, Lead also waits until the end of its run is on record.
 //
 // P7: a tick is claimed by inserting attempt 1 of its run, unique on (lease, tick, attempt), in a
-// statement that holds the lease's row FOR KEY SHARE and its progress. A takeover changes the row's
-// key and waits for that, so that a successor sees every claim of its predecessors. Each claim has a
+// statement that holds the lease's epoch FOR KEY SHARE, as a fenced write does, and its progress. A
+// takeover waits for that, so that a successor sees every claim of its predecessors. Each claim has a
 // verdict: won, taken, paused, locked, fenced, early. A claim whose answer was lost is made again for the
 // same tick, and a run that is open, of this owner and of this epoch, is then taken for ours: a lead
 // begins no run that it knows, and another process has another owner.
