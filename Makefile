@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help run story test prove lint bench fmt build
+.PHONY: help run story test prove manifests lint bench fmt build
 SHELL := /bin/sh
 
 # More arguments for the program: make run ARGS='--data ./pg', make test ARGS='-run Lease -v'.
@@ -13,10 +13,10 @@ PKG ?= ./...
 VCS := $(shell git status --porcelain >/dev/null 2>&1 || echo -buildvcs=false)
 LINT := bin/golangci-lint
 # Long tests have files of their own; the other packages need not be built for them.
-PROVE = $(sort $(dir $(shell find ./cmd ./internal ./jobs -name '*_prove_test.go')))
+PROVE = $(sort $(dir $(shell find ./cmd ./deploy ./internal ./jobs -name '*_prove_test.go')))
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 run: ## start Postgres, three replicas and the page, and print its address
 	@scripts/setup run
@@ -38,6 +38,10 @@ prove: ## the long and the timed tests, one at a time
 	@scripts/setup prove
 	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
 	bin/with go test -tags prove -p 1 -parallel 1 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
+
+manifests: ## hold what is in deploy/ to the types of Kubernetes and Compose
+	go -C deploy/check vet ./...
+	go -C deploy/check test ./...
 
 lint: $(LINT) ## the linters, the format of the code, and go.mod
 	go mod tidy -diff
