@@ -215,16 +215,50 @@ type LineJSON struct {
 func (p AuditPage) JSON() any {
 	lines := make([]LineJSON, 0, len(p.Lines))
 	for _, l := range p.Lines {
-		lines = append(lines, LineJSON{
-			ID: l.ID, At: some(l.At), Actor: l.Actor, Via: l.Via, Action: l.Action, Job: given(l.Job), Lease: given(l.Lease),
-			Replica: given(l.Replica), RunID: given(l.Run), RequestID: given(l.Request), Reason: l.Reason, Detail: l.Detail,
-		})
+		lines = append(lines, l.JSON())
 	}
 	return struct {
 		Moment
 		Lines []LineJSON `json:"audit"`
 		Next  *int64     `json:"next_before"` // null: there are no more
 	}{Moment{AsOf: p.AsOf}, lines, given(p.Next)}
+}
+
+// JSON is the line's form.
+func (l Line) JSON() LineJSON {
+	return LineJSON{
+		ID: l.ID, At: some(l.At), Actor: l.Actor, Via: l.Via, Action: l.Action, Job: given(l.Job), Lease: given(l.Lease),
+		Replica: given(l.Replica), RunID: given(l.Run), RequestID: given(l.Request), Reason: l.Reason, Detail: l.Detail,
+	}
+}
+
+// An EventJSON is the beginning or the end of a term, or a line of the audit.
+type EventJSON struct {
+	At     *time.Time `json:"at"`
+	Kind   string     `json:"kind"`
+	Lease  string     `json:"lease"`
+	Epoch  *int64     `json:"epoch"`
+	Owner  *string    `json:"owner"`
+	Reason string     `json:"reason"`
+	Line   *LineJSON  `json:"line"` // null: it is of a term
+}
+
+// JSON is the page's form, with when it was true.
+func (p EventsPage) JSON(m Moment) any {
+	events := make([]EventJSON, 0, len(p.Events))
+	for _, e := range p.Events {
+		j := EventJSON{At: some(e.At), Kind: e.Kind, Lease: e.Lease, Epoch: given(e.Epoch), Owner: given(e.Owner), Reason: e.Reason}
+		if e.Line != nil {
+			line := e.Line.JSON()
+			j.Line = &line
+		}
+		events = append(events, j)
+	}
+	return struct {
+		Moment
+		Events []EventJSON `json:"events"`
+		Next   *string     `json:"next_before"` // null: there are no more
+	}{m, events, given(p.Next)}
 }
 
 // A ReplicaJSON is one process.

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -27,7 +26,7 @@ const (
 
 // attempts writes down what was refused.
 type attempts struct {
-	write func(ctx context.Context, at attempt, more int, cause error)
+	write func(ctx context.Context, at attempt, more int)
 
 	mu    sync.Mutex
 	names map[string]*tries
@@ -49,7 +48,7 @@ type attempt struct {
 
 func newAttempts(desk *control.Desk, log *slog.Logger) *attempts {
 	return &attempts{
-		write: func(ctx context.Context, at attempt, more int, cause error) { record(ctx, desk, log, at, more, cause) },
+		write: func(ctx context.Context, at attempt, more int) { record(ctx, desk, log, at, more) },
 		names: map[string]*tries{},
 	}
 }
@@ -68,16 +67,8 @@ func (as *attempts) note(r *http.Request, a action, in wanted, err error) {
 	}
 	at := attempt{control.Order{By: v.who.Name, Via: via, From: v.from.String(), Reason: in.Reason}, what}
 	if more, now := as.may(at); now {
-		as.write(context.WithoutCancel(r.Context()), at, more, causeOf(err))
+		as.write(context.WithoutCancel(r.Context()), at, more)
 	}
-}
-
-func causeOf(err error) error {
-	var failed *failedOrder
-	if errors.As(err, &failed) {
-		return failed.cause
-	}
-	return nil
 }
 
 // may reports whether a line may be written now, and for how many attempts before it; if none may,
@@ -123,7 +114,7 @@ func (as *attempts) catchUp(t *tries) {
 	}
 	as.mu.Unlock()
 	if more >= 0 {
-		as.write(context.Background(), at, more, nil)
+		as.write(context.Background(), at, more)
 	}
 }
 
@@ -149,18 +140,13 @@ func (as *attempts) of(name string) *tries {
 }
 
 // record adds the line, to the log too. Where the database does not take it, the log alone has it.
-func record(ctx context.Context, desk *control.Desk, log *slog.Logger, at attempt, more int, cause error) {
+func record(ctx context.Context, desk *control.Desk, log *slog.Logger, at attempt, more int) {
 	ctx, cancel := context.WithTimeout(ctx, attemptPatience)
 	defer cancel()
 	o, w := at.order, at.what
-	attrs := []any{
+	log.Warn("order refused",
 		"action", w.Action, "actor", o.By, "via", o.Via, "from", o.From, "job", w.Job, "lease", w.Lease, "replica", w.Replica,
-		"run_id", w.Run, "request_id", w.Request, "why", w.Why, "more", more,
-	}
-	if cause != nil {
-		attrs = append(attrs, "error", cause)
-	}
-	log.Warn("order refused", attrs...)
+		"run_id", w.Run, "request_id", w.Request, "why", w.Why, "more", more)
 	w.More = more
 	if err := desk.Refused(ctx, o, w); err != nil {
 		log.Warn("a refused order is not in the audit", "action", w.Action, "actor", o.By, "more", more, "error", err)

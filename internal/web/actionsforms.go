@@ -67,6 +67,10 @@ func (s *server) give(r *http.Request, a action, via string, read func(*http.Req
 	v := visitOf(r)
 	if err != nil {
 		err = orderFailed(a, err)
+		var failed *failedOrder
+		if errors.As(err, &failed) {
+			s.Log.Error("order failed", "action", a.name, "actor", v.who.Name, "error", failed.cause)
+		}
 		s.attempts.note(r, a, in, err)
 		return done{}, err
 	}

@@ -31,6 +31,7 @@ func (s *server) apiRoutes(r chi.Router) {
 	r.Get(apiPath+"/runs", s.handle(s.apiRuns))
 	r.Get(apiPath+"/runs/{id}", s.handle(s.apiRun))
 	r.Get(apiPath+"/requests", s.handle(s.apiRequests))
+	r.Get(apiPath+"/events", s.handle(s.apiEvents))
 	r.Get(apiPath+"/audit", s.handle(s.apiAudit))
 	r.Get(apiPath+"/openapi.json", s.handle(openAPI))
 }
@@ -153,6 +154,26 @@ func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, r, page.AsOf, func(asOf time.Time) any { page.AsOf = asOf; return page.JSON() })
+}
+
+// apiEvents answers as the page of events does: from memory, where the database does not answer.
+func (s *server) apiEvents(w http.ResponseWriter, r *http.Request) error {
+	p := paramsOf(r, "kind", "lease", "actor", "before")
+	q := status.EventsOf{Kind: p.Get("kind"), Lease: p.Get("lease"), Actor: p.Get("actor"), Before: p.Get("before")}
+	if err := errors.Join(p.err, q.Validate()); err != nil {
+		return badQuestion(err)
+	}
+	got, err := s.Status.Events(r.Context(), q, true)
+	if err != nil {
+		return err
+	}
+	return answer(w, r, got.Value.AsOf, func(asOf time.Time) any {
+		m := status.Moment{AsOf: asOf, Stale: got.Why != nil}
+		if !asOf.IsZero() {
+			m.AgeSeconds = got.Age.Seconds()
+		}
+		return got.Value.JSON(m)
+	})
 }
 
 // answer is that of a question of the caller's own, which is asked anew each time. The tag stands for

@@ -94,11 +94,11 @@ func TestManyAttemptsShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, counted := 0, 0
 		as := attempts{names: map[string]*tries{}}
-		as.write = func(_ context.Context, _ attempt, more int, _ error) { lines, counted = lines+1, counted+1+more }
+		as.write = func(_ context.Context, _ attempt, more int) { lines, counted = lines+1, counted+1+more }
 		try := func() {
 			at := attempt{order: control.Order{By: unknown}}
 			if more, now := as.may(at); now {
-				as.write(t.Context(), at, more, nil)
+				as.write(t.Context(), at, more)
 			}
 		}
 		for range 10_000 {
@@ -143,7 +143,7 @@ func TestAnAttemptThatWaitsIsWrittenWithoutAnother(t *testing.T) {
 
 func TestTooManyNamesShareTheirAttempts(t *testing.T) {
 	t.Parallel()
-	as := attempts{names: map[string]*tries{}, write: func(context.Context, attempt, int, error) {}}
+	as := attempts{names: map[string]*tries{}, write: func(context.Context, attempt, int) {}}
 	for i := range 3 * attemptNames {
 		as.may(attempt{order: control.Order{By: strconv.Itoa(i)}})
 	}

@@ -165,8 +165,8 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 		return job
 	}
 	for address, want := range map[string]map[string]any{
-		"/api/v1/leases": {"leases": []any{freed, fresh, held}},
-		"/api/v1/jobs": {"jobs": []any{
+		"/api/v1/leases": {"next_after": nil, "leases": []any{freed, fresh, held}},
+		"/api/v1/jobs": {"next_after": nil, "jobs": []any{
 			with(freed, map[string]any{
 				"last_run": map[string]any{
 					"id": 2.0, "job": "freed", "lease": "freed", "first_tick": nil, "ticks": 1.0, "refused_writes": 0.0, "request_id": nil,

@@ -48,7 +48,7 @@ var table = map[string]Role{
 	"GET /": Viewer, "GET /replicas": Viewer,
 	"GET /api/v1/leases": Viewer, "GET /api/v1/jobs": Viewer, "GET /api/v1/replicas": Viewer,
 	"GET /api/v1/runs": Viewer, "GET /api/v1/runs/{id}": Viewer, "GET /api/v1/audit": Viewer,
-	"GET /api/v1/jobs/{job}": Viewer, "GET /api/v1/requests": Viewer, "GET /api/v1/openapi.json": Viewer,
+	"GET /api/v1/jobs/{job}": Viewer, "GET /api/v1/requests": Viewer, "GET /api/v1/events": Viewer, "GET /api/v1/openapi.json": Viewer,
 
 	"POST /jobs/{job}/run": Operator, "POST /jobs/{job}/pause": Operator, "POST /jobs/{job}/resume": Operator,
 	"POST /runs/{run}/cancel": Operator, "POST /requests/{request}/withdraw": Operator,

@@ -206,6 +206,8 @@ func TestTheAnswersAreAsTheDocumentHasThem(t *testing.T) {
 		{"get", "/runs/{id}", "/runs/1", ""},
 		{"get", "/runs/{id}", "/runs/99", ""},
 		{"get", "/requests", "/requests", ""},
+		{"get", "/events", "/events", ""},
+		{"get", "/events", "/events?kind=great", ""},
 		{"get", "/audit", "/audit?limit=1", ""},
 		{"get", "/openapi.json", "/openapi.json", ""},
 		{"post", "/jobs/{job}/run", "/jobs/job/run", `{"key": "a", "reason": "b"}`},
@@ -298,7 +300,7 @@ func TestListsAreTaggedAndComeInParts(t *testing.T) {
 		run(t, db, sql)
 	}
 	h := serve(db)
-	for _, address := range []string{"/api/v1/runs", "/api/v1/runs/1", "/api/v1/audit", "/api/v1/requests", "/api/v1/openapi.json"} {
+	for _, address := range []string{"/api/v1/runs", "/api/v1/runs/1", "/api/v1/audit", "/api/v1/requests", "/api/v1/events", "/api/v1/openapi.json"} {
 		first := get(t, h, address)
 		again := ask(h, "GET", address, "If-None-Match", first.Header().Get("ETag"))
 		if again.Code != http.StatusNotModified || first.Header().Get("ETag") == "" {
@@ -335,7 +337,7 @@ func TestWhatIsNoQuestionIsRefused(t *testing.T) {
 	h := serve(pgtest.New(t))
 	for _, address := range []string{
 		"/runs?job=%ff", "/runs?job=a%00b", "/runs?outcome=%ff", "/audit?job=%ff", "/audit?actor=%ff", "/runs?limit=0", "/runs?limit=-1", "/runs?limit=1001",
-		"/audit?limit=0", "/leases?limit=0", "/leases?limit=1001", "/jobs?after=%ff", "/runs?befor=1", "/runs?job=a&job=b", "/requests?x=1",
+		"/audit?limit=0", "/leases?limit=0", "/leases?limit=1001", "/jobs?after=%ff", "/runs?befor=1", "/runs?job=a&job=b", "/requests?x=1", "/events?before=x", "/events?lease=%ff",
 	} {
 		w := ask(h, "GET", apiPath+address)
 		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != "application/problem+json" {
