@@ -34,23 +34,26 @@ func (l *lead) run(r run) time.Duration {
 		},
 		abandon: func() {
 			abandoned = true
-			l.metrics.abandoned.WithLabelValues(l.job.Name).Inc()
+			l.counts.abandoned.Inc()
 			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
 			l.term.End(ErrAbandoned)
 		},
 	}
 	l.steering.began(l, r.id, d.stop)
-	l.metrics.started(l.job.Name, l.cfg.Elector.Now().Sub(r.tick))
+	l.counts.running.Inc()
+	if r.first() && l.job.Schedule.Kind() != registry.Unbroken {
+		l.metrics.waited(l.cfg.Elector.Now().Sub(r.tick))
+	}
 	began, before := time.Now(), l.writer.Refused()
 	l.term.Tie(true)
 	res := d.do(l.term.Context())
 	l.term.Tie(false)
 	res.refused = l.writer.Refused() - before
 	if abandoned {
-		l.metrics.abandoned.WithLabelValues(l.job.Name).Dec()
+		l.counts.abandoned.Dec()
 		log.Warn("abandoned run has returned after all")
 	}
-	l.metrics.returned(l.job.Name)
+	l.counts.running.Dec()
 	defer l.steering.ended(l.cfg.Requests, r.id, res.judge())
 	return l.end(r, log, res, kept, began)
 }
@@ -70,7 +73,7 @@ func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.T
 		log: kept.text(), again: res.cutShort() && r.number < tries(l.job), at: time.Now(),
 	}
 	retry, after := l.retry(r, e.outcome)
-	l.metrics.ended(l.job.Name, e.outcome)
+	l.counts.add(e.outcome, 1)
 	l.recorded = l.recorder.end(e)
 	l.ticker.done(l.entry, r.id, l.recorded, retry, after)
 	logEnd(log, e, retry, after)
@@ -103,6 +106,9 @@ func logEnd(log *slog.Logger, e end, retry *attempt, after time.Duration) {
 		level = slog.LevelDebug
 	case cancelled, lost, refused:
 		level = slog.LevelInfo
+	}
+	if !log.Enabled(context.Background(), level) {
+		return
 	}
 	text, _, _ := strings.Cut(e.fault, "\n")
 	attrs := []any{"outcome", string(e.outcome), "error", text, "refused", e.refused}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"rota/internal/fence"
 	"rota/internal/pgtest"
 	"rota/internal/registry"
@@ -19,15 +17,11 @@ func TestThousandsOfBacklogsAreClaimedByBoundedStatements(t *testing.T) {
 	t.Parallel()
 	const leaseCount, missedEach = 2000, 100
 	now := bubble.Add(time.Hour)
-	m, err := newMetrics(prometheus.NewRegistry(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := newTicker(nil, func() time.Time { return now }, nil, m, func(int64, string) {}, slog.New(slog.DiscardHandler))
+	k := newTicker(nil, func() time.Time { return now }, nil, func(int64, string) {}, slog.New(slog.DiscardHandler))
 	found := opened{last: now.Add(-(missedEach + 1) * 5 * time.Second), now: now}
 	for n := range leaseCount {
 		token := fence.Token{Lease: fmt.Sprint("job-", n), Owner: "me", Epoch: 1}
-		k.plan(newEntry(token, registry.Job{Name: "job", Schedule: registry.Every(5 * time.Second)}, nil), found)
+		k.plan(newEntry(token, registry.Job{Name: "job", Schedule: registry.Every(5 * time.Second)}, nil, nil), found)
 	}
 	seen := map[string]bool{}
 	var first []claim

@@ -77,8 +77,8 @@
 //   - A tick that falls due during a run is skipped at once, or waits for its end, by Overlap; of
 //     several that wait the newest is run. Once the term is asked for they are the successor's.
 //   - The ticks of a paused job are skipped. That is asked in the claim's own statement, so that a pause
-//     holds from the moment it is committed. A Continuous run is cancelled by Steer, and its start is
-//     asked for until the job is resumed.
+//     holds from the moment it is committed. A Continuous run is cancelled by Steer, which also has it
+//     started once the job is resumed; without being told it is asked for every half minute.
 //   - A run that failed, panicked or took too long is tried again under the same term, by Retry, until
 //     a newer tick falls due.
 //   - A run that was cut short by what became of its replica (lost, fenced, or cancelled by the drain)

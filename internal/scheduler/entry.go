@@ -16,6 +16,7 @@ import (
 type entry struct {
 	token  fence.Token
 	job    registry.Job
+	counts *counts
 	offset time.Duration   // from each tick to when it is claimed
 	fired  chan run        // gets each run; never blocks, for a job never overlaps itself
 	end    func(why error) // ends the term
@@ -23,11 +24,11 @@ type entry struct {
 	since    time.Time          // what fell due until then did so while nobody led
 	tick     time.Time          // the next of the schedule; zero: none
 	lost     []attempt          // further attempts at what earlier terms did not finish
-	retry    *attempt           // a further attempt at what failed
-	retryAt  time.Time          // when
+	retries  []retry            // further attempts at what failed, the next first
 	requests []attempt          // in the order in which they were made
 	served   map[int64]struct{} // requests that this term has claimed
 	startAt  time.Time          // when a Continuous job is to be started; zero: it is not to be
+	paused   bool               // it was to be started, and its job is paused
 	behind   bool               // the clock was set back: its progress is to follow
 	ahead    time.Duration      // how far, as was found by asking too early, the estimate of the clock is ahead
 
@@ -52,15 +53,24 @@ type run struct {
 	attempt
 }
 
+// A retry is a further attempt at what failed.
+type retry struct {
+	attempt
+	at time.Time
+}
+
+// first reports whether it is the first at a tick of a schedule.
+func (r run) first() bool { return r.number == 1 && r.request == 0 }
+
 // atOnce is an instant that has passed.
 var atOnce = time.Unix(0, 1)
 
 // off is the index of an entry that is not on the heap.
 const off = -1
 
-func newEntry(token fence.Token, j registry.Job, end func(error)) *entry {
+func newEntry(token fence.Token, j registry.Job, c *counts, end func(error)) *entry {
 	return &entry{
-		token: token, job: j, offset: offset(token.Lease, j.Jitter), end: end,
+		token: token, job: j, counts: c, offset: offset(token.Lease, j.Jitter), end: end,
 		fired: make(chan run, 1), served: map[int64]struct{}{}, begun: map[int64]<-chan struct{}{}, index: off,
 	}
 }
@@ -94,8 +104,8 @@ func (e *entry) when() time.Time {
 	default:
 		earliest(e.tickAt())
 		earliest(e.startAt)
-		if e.retry != nil {
-			earliest(e.retryAt)
+		if len(e.retries) > 0 {
+			earliest(e.retries[0].at)
 		}
 		if len(e.lost) > 0 || len(e.requests) > 0 {
 			at = atOnce
@@ -139,8 +149,8 @@ func (e *entry) compose(now time.Time) *claim {
 		c.kind, c.run = requested, e.requests[0]
 	case ticked:
 		c = e.choose(due(e.job.Schedule, e.tick, now.Add(-e.offset-e.ahead)))
-	case e.retry != nil && !e.retryAt.After(now):
-		c.kind, c.run = again, *e.retry
+	case len(e.retries) > 0 && !e.retries[0].at.After(now):
+		c.kind, c.run = again, e.retries[0].attempt
 	case !e.startAt.IsZero() && !e.startAt.After(now):
 		c.kind, c.run = moment, attempt{tick: now.Truncate(time.Microsecond), number: 1}
 	default:
@@ -160,8 +170,15 @@ func (e *entry) request(r attempt) {
 	}
 }
 
-// pausedRest is how often a Continuous job that is paused asks whether it still is.
-const pausedRest = 500 * time.Millisecond
+// fail notes that what failed is to be tried again. Something else that failed may wait for that too.
+func (e *entry) fail(next retry) {
+	e.retries = append(e.retries, next)
+	slices.SortStableFunc(e.retries, func(a, b retry) int { return a.at.Compare(b.at) })
+}
+
+// pausedRest is how often a Continuous job that is paused asks whether it still is, where nobody says
+// that it is resumed.
+const pausedRest = 30 * time.Second
 
 // judge takes the verdict on what was asked, and sets what comes next. It returns the run that
 // begins, if one does.
@@ -217,7 +234,10 @@ func (e *entry) begin(run int64, now time.Time) {
 
 // setBack moves what the entry has noted by a clock that has been set back since.
 func (e *entry) setBack(by time.Duration) {
-	for _, t := range []*time.Time{&e.retryAt, &e.startAt, &e.rest, &e.began, &e.ended} {
+	for i := range e.retries {
+		e.retries[i].at = e.retries[i].at.Add(-by)
+	}
+	for _, t := range []*time.Time{&e.startAt, &e.rest, &e.began, &e.ended} {
 		if !t.IsZero() {
 			*t = t.Add(-by)
 		}
@@ -229,24 +249,26 @@ func (e *entry) setBack(by time.Duration) {
 func (e *entry) settle(asked claim, c claimed, now time.Time) {
 	switch asked.kind {
 	case scheduled:
-		e.retry = nil
+		e.retries = nil
 		e.tick = e.job.Schedule.Next(later(asked.until, c.last))
 		e.catchingUp = e.catchingUp && e.ticked(now)
 	case again:
 		if len(e.lost) > 0 {
 			e.lost = e.lost[1:]
 		} else {
-			e.retry = nil
+			e.retries = slices.DeleteFunc(e.retries, func(r retry) bool {
+				return r.request == asked.run.request && r.tick.Equal(asked.run.tick) && r.number == asked.run.number
+			})
 		}
 	case requested:
 		e.served[asked.run.request] = struct{}{}
 		e.requests = e.requests[1:]
 	case moment:
-		e.startAt = time.Time{}
+		e.startAt, e.paused = time.Time{}, c.verdict == paused
 		switch c.verdict {
 		case taken: // this very microsecond was
 			e.startAt = now
-		case paused: // a resume is found by asking
+		case paused:
 			e.startAt = now.Add(pausedRest)
 		}
 	}

@@ -33,6 +33,7 @@ type lead struct {
 	job    registry.Job
 	writer *fence.Writer
 	entry  *entry
+	counts *counts
 	log    *slog.Logger
 
 	recorded <-chan struct{} // closed once the last run's end is settled; nil before the first
@@ -40,10 +41,11 @@ type lead struct {
 }
 
 func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
+	c := s.metrics.of(j.Name)
 	l := &lead{
 		Scheduler: s, term: t, token: token, job: j,
 		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, fence.Shard{}, j.Protects...),
-		entry:  newEntry(token, j, t.End),
+		entry:  newEntry(token, j, c, t.End), counts: c,
 		log:    s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
 	}
 	l.writer.Count(s.metrics.fenced.Of(j.Name))

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 			Name: "rota_runs_abandoned", Help: "Runs whose function has not returned although its context ended longer ago than the grace.",
 		}, []string{"job_name"}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rota_tick_delay_seconds", Help: "From a tick to the start of its run, by the database's clock.",
+			Name: "rota_tick_delay_seconds", Help: "From a tick to the start of its first run, by the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
 	}
@@ -43,27 +44,29 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 	names := make([]string, len(jobs))
 	for i, j := range jobs {
 		names[i] = j.Name
-		for _, o := range outcomes {
-			m.runs.WithLabelValues(j.Name, string(o))
-		}
-		m.running.WithLabelValues(j.Name)
-		m.abandoned.WithLabelValues(j.Name)
+		m.of(j.Name)
 	}
 	m.fenced = fence.NewMetrics(reg, names...)
 	return m, nil
 }
 
-// started counts a run that begins; returned must follow.
-func (m *metrics) started(job string, delay time.Duration) {
-	m.running.WithLabelValues(job).Inc()
-	m.delay.Observe(max(0, delay.Seconds()))
+// counts are the series of one job: to look each up anew takes as long as the record of a run does.
+type counts struct {
+	ended              []prometheus.Counter // as outcomes
+	running, abandoned prometheus.Gauge
 }
 
-func (m *metrics) returned(job string) { m.running.WithLabelValues(job).Dec() }
-
-func (m *metrics) ended(job string, o outcome) { m.runs.WithLabelValues(job, string(o)).Inc() }
-
-// unrun counts ticks that were claimed and not run.
-func (m *metrics) unrun(job string, o outcome, ticks int64) {
-	m.runs.WithLabelValues(job, string(o)).Add(float64(ticks))
+// of is where a job counts.
+func (m *metrics) of(job string) *counts {
+	c := &counts{running: m.running.WithLabelValues(job), abandoned: m.abandoned.WithLabelValues(job)}
+	for _, o := range outcomes {
+		c.ended = append(c.ended, m.runs.WithLabelValues(job, string(o)))
+	}
+	return c
 }
+
+// add counts runs that have ended, or ticks that were claimed and not run.
+func (c *counts) add(o outcome, n int64) { c.ended[slices.Index(outcomes, o)].Add(float64(n)) }
+
+// waited counts how long a tick waited for its run.
+func (m *metrics) waited(d time.Duration) { m.delay.Observe(max(0, d.Seconds())) }

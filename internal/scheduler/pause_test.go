@@ -107,7 +107,7 @@ func TestContinuousJobIsCancelledByAPauseAndStartedAfterIt(t *testing.T) {
 		}
 		calls := b.store.count("claim")
 		after(10 * time.Minute)
-		if n := b.store.count("claim") - calls; n > 1300 || len(starts.read()) != 1 || closed(returned) {
+		if n := b.store.count("claim") - calls; n > 25 || len(starts.read()) != 1 || closed(returned) {
 			t.Errorf("while it is paused there are %d claims, %d starts, returned %v", n, len(starts.read()), closed(returned))
 		}
 		b.pauses(false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -202,4 +203,45 @@ func TestFurtherAttemptIsRunOnceWhateverItsClaimMeets(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that fails while a tick waits to be tried again takes nothing of that: both are tried again,
+// each at its time.
+func TestRetryOfARequestLeavesThatOfATick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, hourly(func(_ context.Context, r *registry.Run) error {
+			if r.Attempt < 3 {
+				return errors.New("no")
+			}
+			return nil
+		}))
+		term := b.leadsDue(1)
+		after(time.Second)
+		b.asks(7, "")
+		after(10 * time.Minute)
+		got := strings.Split(b.store.history("job"), ", ")
+		slices.Sort(got)
+		want := []string{"+1h0m0s failed", "+1h0m0s failed (2)", "+1h0m0s success (3)", "+1ms failed", "+1ms failed (2)", "+1ms success (3)"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the history is %q, want %q", got, want)
+		}
+		b.closes(term)
+	})
+}
+
+// The delay of a tick is that of its first run: further attempts, and runs that were asked for, are no
+// ticks that waited.
+func TestDelayIsCountedOfTheFirstRunOfATick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, hourly(func(context.Context, *registry.Run) error { return errors.New("no") }))
+		term := b.leadsDue(1)
+		b.asks(7, "")
+		after(time.Hour)
+		if n := b.sample("rota_tick_delay_seconds"); n != 2 {
+			t.Errorf("%v delays of two ticks are counted: %s", n, b.store.history("job"))
+		}
+		b.closes(term)
+	})
 }

@@ -113,7 +113,7 @@ func newScheduler(cfg Config, s store, raisers int) (*Scheduler, error) {
 	rec := newRecorder(s, cfg.Log)
 	return &Scheduler{
 		cfg: cfg, log: cfg.Log, store: s, jobs: jobs, metrics: m, recorder: rec, opener: newOpener(s, cfg.Log),
-		ticker:  newTicker(s, cfg.Elector.Now, rec, m, cfg.Requests.Done, cfg.Log),
+		ticker:  newTicker(s, cfg.Elector.Now, rec, cfg.Requests.Done, cfg.Log),
 		raising: make(chan struct{}, raisers), empty: make(chan struct{}, 1), steering: newSteering(),
 	}, nil
 }

@@ -145,10 +145,15 @@ func (l *lead) runNow(r control.Request) {
 	l.ticker.request(l.entry, attempt{tick: r.Made, number: 1, request: r.ID, args: r.Args})
 }
 
-// heedPause ends the run of a Continuous job that is paused; other runs come to their end by themselves.
+// heedPause ends the run of a Continuous job that is paused, and has one started that is resumed; other
+// runs come to their end by themselves.
 func (l *lead) heedPause(wanted control.State) {
+	if l.job.Schedule.Kind() != registry.Unbroken {
+		return
+	}
 	p, paused := wanted.Paused(l.job.Name)
-	if !paused || l.job.Schedule.Kind() != registry.Unbroken {
+	if !paused {
+		l.ticker.resume(l.entry)
 		return
 	}
 	for _, a := range l.steering.active {

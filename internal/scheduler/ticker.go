@@ -14,12 +14,11 @@ import (
 // A ticker claims what is due of all that this replica leads: one heap, and one statement for all
 // that is due at once.
 type ticker struct {
-	store   store
-	now     func() time.Time // by the database's clock
-	rec     *recorder
-	metrics *metrics
-	log     *slog.Logger
-	settle  func(request int64, result string)
+	store  store
+	now    func() time.Time // by the database's clock
+	rec    *recorder
+	log    *slog.Logger
+	settle func(request int64, result string)
 
 	mu      sync.Mutex
 	heap    heaped
@@ -28,9 +27,9 @@ type ticker struct {
 	wake    chan struct{} // has room for one: there is a new earliest entry
 }
 
-func newTicker(s store, now func() time.Time, rec *recorder, m *metrics, settle func(int64, string), log *slog.Logger) *ticker {
+func newTicker(s store, now func() time.Time, rec *recorder, settle func(int64, string), log *slog.Logger) *ticker {
 	return &ticker{
-		store: s, now: now, rec: rec, metrics: m, settle: settle, log: log,
+		store: s, now: now, rec: rec, settle: settle, log: log,
 		entries: map[*entry]struct{}{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -55,17 +54,26 @@ func (k *ticker) plan(e *entry, found opened) {
 // start has a Continuous job started now.
 func (k *ticker) start(e *entry) { k.change(e, func(now time.Time) { e.startAt = now }) }
 
+// resume has a Continuous job started whose start a pause was in the way of.
+func (k *ticker) resume(e *entry) {
+	k.change(e, func(now time.Time) {
+		if e.paused {
+			e.paused, e.startAt = false, now
+		}
+	})
+}
+
 // request has a run claimed that was asked for.
 func (k *ticker) request(e *entry, r attempt) { k.change(e, func(time.Time) { e.request(r) }) }
 
 // done says that the run under way has ended, when that is on record, and whether it is to be tried
 // again, and when.
-func (k *ticker) done(e *entry, run int64, recorded <-chan struct{}, retry *attempt, after time.Duration) {
+func (k *ticker) done(e *entry, run int64, recorded <-chan struct{}, next *attempt, after time.Duration) {
 	k.change(e, func(now time.Time) {
 		e.begun[run] = recorded
 		e.busy, e.ended = false, now
-		if retry != nil {
-			e.retry, e.retryAt = retry, now.Add(after)
+		if next != nil {
+			e.fail(retry{*next, now.Add(after)})
 		}
 	})
 }
@@ -74,7 +82,7 @@ func (k *ticker) done(e *entry, run int64, recorded <-chan struct{}, retry *atte
 func (k *ticker) retrying(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return e.retry != nil
+	return len(e.retries) > 0
 }
 
 // withdraw has nothing further claimed. A claim that is under way may come through yet: the channel
@@ -110,7 +118,7 @@ func (k *ticker) lose(e *entry, r run) {
 		run: r.id, owner: e.token.Owner, outcome: lost, fault: "its term ended before it began", at: time.Now(),
 		again: r.number < tries(e.job),
 	})
-	k.metrics.unrun(e.job.Name, lost, 1)
+	e.counts.add(lost, 1)
 }
 
 // place puts the entry where it belongs.
@@ -242,12 +250,12 @@ func (k *ticker) judge(e *entry, c claimed, now time.Time) {
 	r := e.judge(c, now)
 	if c.verdict == won || c.verdict == paused {
 		for _, p := range asked.passed {
-			k.metrics.unrun(e.job.Name, p.outcome, p.ticks)
+			e.counts.add(p.outcome, p.ticks)
 		}
 	}
 	switch {
 	case c.verdict == paused && asked.kind != moment:
-		k.metrics.unrun(e.job.Name, skipped, 1)
+		e.counts.add(skipped, 1)
 	case asked.kind == requested && c.verdict == won:
 		k.settle(asked.run.request, fmt.Sprintf("run %d has begun", c.run))
 	case asked.kind == requested && c.verdict == taken:
