@@ -46,7 +46,7 @@ func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 		Scheduler: s, term: t, token: token, job: j,
 		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, fence.Shard{}, j.Protects...),
 		entry:  newEntry(token, j, c, t.End), counts: c,
-		log:    s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
+		log: s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
 	}
 	l.writer.Count(s.metrics.fenced.Of(j.Name))
 	return l

@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/fence"
@@ -53,13 +55,14 @@ func (p *postgres) each(ctx context.Context, sql string, args, scan []any, f fun
 	}
 	defer conn.Release()
 	types := conn.Conn().TypeMap()
-	var query pgx.ExtendedQueryBuilder
-	if err := query.Build(types, nil, args); err != nil {
+	params, err := encode(types, args)
+	if err != nil {
 		return err
 	}
+	binary := []int16{pgx.BinaryFormatCode} // for all
 	var batch pgconn.Batch
 	batch.ExecParams(settingsSQL, nil, nil, nil, nil)
-	batch.ExecParams(sql, query.ParamValues, nil, query.ParamFormats, query.ResultFormats)
+	batch.ExecParams(sql, params.values, params.types, binary, binary)
 	results := conn.Conn().PgConn().ExecBatch(ctx, &batch)
 	if results.NextResult() {
 		_, err = results.ResultReader().Close()
@@ -74,4 +77,26 @@ func (p *postgres) each(ctx context.Context, sql string, args, scan []any, f fun
 		err = end
 	}
 	return err
+}
+
+// parameters are those of a statement that is sent without asking the database for their types: of
+// what is in thousands the text of each would be made here and read there.
+type parameters struct {
+	values [][]byte
+	types  []uint32
+}
+
+func encode(types *pgtype.Map, args []any) (p parameters, err error) {
+	for _, arg := range args {
+		known, ok := types.TypeForValue(arg)
+		if !ok {
+			return p, fmt.Errorf("a parameter is a %T, of which no type is known", arg)
+		}
+		value, err := types.Encode(known.OID, pgx.BinaryFormatCode, arg, nil)
+		if err != nil {
+			return p, fmt.Errorf("encode a parameter: %w", err)
+		}
+		p.values, p.types = append(p.values, value), append(p.types, known.OID)
+	}
+	return p, nil
 }
