@@ -36,13 +36,25 @@ func (e *election) lookSoon() {
 	})
 }
 
+// lookAfterClaim looks again once no acquisition is under way, if the last look came to nothing or
+// was of leases being released one after the other: two standbys that look at different moments may
+// leave the same leases to each other.
+func (e *election) lookAfterClaim() {
+	if e.lookAfter && !e.claiming && len(e.given) == 0 {
+		e.lookAfter = false
+		e.lookSoon()
+	}
+}
+
 // looked takes what a look says, and claims what it may.
 func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	e.clock.set(l.now, sent, now)
 	e.company.seen(l, sent)
 	e.wakeAtExpiry(l, now)
 	if claims != e.claims || e.claiming {
-		return // an acquisition since then has changed what it says of the leases
+		e.lookAfter = true // an acquisition since then has changed what it says of the leases
+		e.lookAfterClaim()
+		return
 	}
 	e.markFree(l.free, sent)
 	e.seekStrays(l)
@@ -53,7 +65,9 @@ func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	if e.draining || e.joined == sent || e.last == 0 {
 		return
 	}
-	e.claim(e.choose(l, now))
+	chosen := e.choose(l, now)
+	e.lookAfter = len(chosen) > 0 && len(chosen) < len(l.free)
+	e.claim(chosen)
 }
 
 // wakeAtExpiry sets the alarm for just after the first lease of another runs out, so that a
@@ -112,12 +126,17 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 	return append(left, fresh[:min(len(fresh), max(0, room-len(left)))]...)
 }
 
+// mostAtOnce is how many leases one acquisition or release is for, so that it is done long before its
+// caller gives up, whatever the number of leases. Renewals are cheaper, and are never divided.
+const mostAtOnce = 2000
+
 // claim acquires the leases, if no acquisition is under way; else a later look will, or a retry.
 func (e *election) claim(seats []*seat) {
 	if len(seats) == 0 || e.claiming || e.draining {
 		return
 	}
 	e.claiming = true
+	seats, rest := seats[:min(len(seats), mostAtOnce)], seats[min(len(seats), mostAtOnce):]
 	sent, claims := e.beginClaim(seats)
 	e.call(func() func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
@@ -126,7 +145,13 @@ func (e *election) claim(seats []*seat) {
 		return func() {
 			e.claiming = false
 			e.granted(sent, seats, grants, err)
+			if err == nil { // else a later look chooses again
+				for _, s := range rest {
+					e.give(s)
+				}
+			}
 			e.claimGiven()
+			e.lookAfterClaim()
 		}
 	})
 }
@@ -273,7 +298,8 @@ func (e *election) hinted(names []string) {
 
 // give notes that a lease is this replica's to claim.
 func (e *election) give(s *seat) {
-	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !slices.Contains(e.given, s) {
+	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !s.given {
+		s.given = true
 		e.given = append(e.given, s)
 	}
 }
@@ -285,6 +311,7 @@ func (e *election) claimGiven() {
 	}
 	var seats []*seat
 	for _, s := range e.given {
+		s.given = false
 		if s.term == nil && !s.claimed {
 			seats = append(seats, s)
 		}

@@ -29,6 +29,7 @@ type election struct {
 	beating    bool
 	looking    bool
 	lookAgain  bool
+	lookAfter  bool // look again after the acquisition under way
 
 	joined   time.Duration // since when we have been a member without a break
 	chosen   bool          // leases were chosen since then
@@ -61,6 +62,7 @@ type seat struct {
 
 	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
 	claimed bool          // an acquisition is under way
+	given   bool          // it is in the list of those to be claimed next
 	began   time.Duration // when the term was won, by sinceBoot
 	to      string        // the member that the term is to be given up for; empty: none in particular
 	busy    int           // how often in a row an acquisition found the row locked

@@ -41,7 +41,8 @@ func (e *election) vacate(s *seat) {
 	s.term, s.back, s.locked, s.free, s.to = nil, false, false, 0, ""
 }
 
-// giveBack releases the given terms and those that wait, all of one reason in one statement.
+// giveBack releases the given terms and those that wait, those of one reason in one statement, or in
+// several where they are many.
 func (e *election) giveBack(more ...release) {
 	e.releases = append(e.releases, more...)
 	if e.freeing || len(e.releases) == 0 || e.draining && !e.told {
@@ -69,7 +70,7 @@ func (e *election) giveBack(more ...release) {
 
 func sameReason(all []release) (same, rest []release) {
 	for _, r := range all {
-		if r.reason == all[0].reason {
+		if r.reason == all[0].reason && len(same) < mostAtOnce {
 			same = append(same, r)
 		} else {
 			rest = append(rest, r)
