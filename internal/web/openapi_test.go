@@ -216,7 +216,7 @@ func TestTheAnswersAreAsTheDocumentHasThem(t *testing.T) {
 		{"post", "/requests/{request}/withdraw", "/requests/3/withdraw", `{"reason": "b"}`},
 		{"post", "/jobs/{job}/pause", "/jobs/job/pause", `{"reason": "b", "until": "2999-01-01T00:00:00Z"}`},
 		{"post", "/jobs/{job}/pause", "/jobs/job/pause", `{}`},
-		{"post", "/jobs/{job}/pause", "/jobs/job/pause", `{"reason": "b", "untill": "2999-01-01T00:00:00Z"}`},
+		{"post", "/jobs/{job}/pause", "/jobs/job/pause", `{"reason": "b", "untl": "2999-01-01T00:00:00Z"}`},
 		{"post", "/pause", "/pause", `{"reason": "b", "typed": "all"}`},
 		{"post", "/jobs/{job}/resume", "/jobs/job/resume", `{"reason": "b"}`},
 		{"post", "/resume", "/resume", `{"reason": "b"}`},
