@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"rota/internal/pgtest"
 )
@@ -123,4 +128,144 @@ func metricRows(t *testing.T, lines []string) string {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", n, all[n].kind, all[n].labels, all[n].help)
 	}
 	return table.String()
+}
+
+const settingsHead = `# Settings
+
+<!-- Written by go generate ./cmd/scheduler from the flags of serve. -->
+
+Every flag of ` + "`serve`" + ` is an environment variable too. A flag wins over its variable, a variable over the default, and an
+empty variable is none. ` + "`scheduler config`" + ` prints what is in force and where each comes from, and warns of variables that
+begin with ` + "`ROTA_`" + ` and name nothing. What each trades is in [operating.md](../operating.md).
+
+The database is named by ` + "`DATABASE_URL`" + `, or by the ` + "`PG*`" + ` variables that ` + "`psql`" + ` reads too.
+
+| variable | flag | default | what it is |
+|---|---|---|---|
+`
+
+func TestReferenceOfTheSettingsIsWhatServeTakes(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString(settingsHead)
+	settingFlags().VisitAll(func(f *pflag.Flag) {
+		if len(f.Usage) < 10 {
+			t.Errorf("--%s does not say what it is", f.Name)
+		}
+		fallback := f.DefValue
+		switch {
+		case f.Name == "name":
+			fallback = "the host's name"
+		case fallback != "" && fallback != "[]":
+			fallback = "`" + fallback + "`"
+		default:
+			fallback = ""
+		}
+		_, usage := pflag.UnquoteUsage(f)
+		fmt.Fprintf(&text, "| `%s` | `--%s` | %s | %s |\n", variable(f.Name), f.Name, fallback, usage)
+	})
+	reference(t, "settings.md", text.String())
+}
+
+const commandsHead = `# Commands
+
+<!-- Written by go generate ./cmd/scheduler from the commands' own help. -->
+
+Results go to stdout and all else to stderr. Flags that name the database, and ` + "`--help`" + `, are left out.
+
+`
+
+func TestReferenceOfTheCommandsIsWhatTheySay(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString(commandsHead)
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Parent() != nil && cmd.Parent().Name() == "completion" {
+			return
+		}
+		if cmd.HasParent() && (!cmd.HasSubCommands() || cmd.Name() == "completion") {
+			if cmd.Short == "" {
+				t.Errorf("%s does not say what it does", cmd.CommandPath())
+			}
+			describeCommand(&text, cmd)
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot(nil, io.Discard))
+	text.WriteString("## Exit codes\n\n```text\n" + strings.TrimSpace(exitCodes) + "\n```\n")
+	reference(t, "commands.md", text.String())
+}
+
+// describeCommand writes a command's own words. What depends on the machine, a default above all, is
+// left out.
+func describeCommand(text *strings.Builder, cmd *cobra.Command) {
+	about := cmd.Long
+	if about == "" {
+		about = cmd.Short + "."
+	}
+	fmt.Fprintf(text, "## %s\n\n```text\n%s\n```\n\n%s\n\n", cmd.CommandPath(), cmd.UseLine(), strings.TrimSpace(about))
+	var flags []string
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "database-url" || f.Name == "help" || f.Hidden {
+			return
+		}
+		if cmd.Name() != "serve" && settingFlags().Lookup(f.Name) != nil && (cmd.Name() == "check" || cmd.Name() == "config" || cmd.Name() == "doctor") {
+			return
+		}
+		_, usage := pflag.UnquoteUsage(f)
+		flags = append(flags, fmt.Sprintf("| `--%s` | %s |\n", f.Name, usage))
+	})
+	switch {
+	case cmd.Name() == "check" || cmd.Name() == "config" || cmd.Name() == "doctor":
+		text.WriteString("It takes the [settings](settings.md) of `serve`.\n\n")
+	case cmd.Name() == "serve":
+		text.WriteString("Its flags are the [settings](settings.md).\n\n")
+		return
+	}
+	if len(flags) > 0 {
+		text.WriteString("| flag | |\n|---|---|\n" + strings.Join(flags, "") + "\n")
+	}
+}
+
+const apiHead = `# API
+
+<!-- Written by go generate ./cmd/scheduler from internal/web/openapi.json, which a test there holds to the routes. -->
+
+Every replica serves the same under ` + "`/api/v1`" + `; ` + "`/api/v1/openapi.json`" + ` is the whole of it for machines. Answers say as of when
+they are. What is wrong comes as ` + "`application/problem+json`" + `, with what to do about it. The role is the least that may ask.
+
+| method | path | role | what it does |
+|---|---|---|---|
+`
+
+func TestReferenceOfTheAPIIsItsDescription(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "internal", "web", "openapi.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct {
+		Paths map[string]map[string]struct {
+			Summary string
+			Role    string `json:"x-role"`
+		}
+	}
+	if err := json.Unmarshal(raw, &api); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	text.WriteString(apiHead)
+	for _, path := range slices.Sorted(maps.Keys(api.Paths)) {
+		for _, method := range slices.Sorted(maps.Keys(api.Paths[path])) {
+			o := api.Paths[path][method]
+			if o.Summary == "" || o.Role == "" {
+				t.Errorf("%s %s lacks a summary or a role", method, path)
+			}
+			fmt.Fprintf(&text, "| %s | `/api/v1%s` | %s | %s |\n", strings.ToUpper(method), path, o.Role, o.Summary)
+		}
+	}
+	reference(t, "api.md", text.String())
 }
