@@ -16,10 +16,46 @@ const (
 	countedTicks = 10_000
 )
 
+// longGap is from how many ticks on a backlog is found apart from the ticker's turn, for that of a year
+// takes milliseconds.
+const longGap = 128
+
 // A backlog is what the schedule has from one tick, which is due, to an instant.
 type backlog struct {
 	older passed      // ticks that are not listed; none if its count is 0
 	ticks []time.Time // the newest, in order; never empty
+}
+
+// A gap is a backlog that was found beforehand, from a tick on.
+type gap struct {
+	from, until time.Time
+	backlog
+}
+
+// long is the gap that is to be walked before the entry can be claimed; nil: it can be.
+func (e *entry) long(now time.Time) *gap {
+	if e.asking != nil || e.behind || e.busy || len(e.lost) > 0 || len(e.requests) > 0 || !e.ticked(now) {
+		return nil
+	}
+	if e.walked != nil && e.walked.from.Equal(e.tick) {
+		return nil
+	}
+	g := &gap{from: e.tick, until: now.Add(-e.offset - e.ahead)}
+	if len(walk(e.job.Schedule, g.from, g.until, longGap)) < longGap {
+		return nil
+	}
+	return g
+}
+
+// backlog is what is due at an instant, or was when it was walked: what has come since is for the next
+// claim. It is used once, for the clock may have been set back meanwhile.
+func (e *entry) backlog(now time.Time) backlog {
+	walked := e.walked
+	e.walked = nil
+	if walked != nil && walked.from.Equal(e.tick) {
+		return walked.backlog
+	}
+	return due(e.job.Schedule, e.tick, now.Add(-e.offset-e.ahead))
 }
 
 // due finds the backlog of a schedule.

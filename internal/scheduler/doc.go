@@ -64,7 +64,8 @@
 // No index has to change for the end of a run that succeeded.
 //
 // P8: whatever row somebody holds, each statement skips it, and its lease alone is tried again, every
-// 250 to 500 ms. A run that never returns keeps its own lead and nothing else.
+// 250 to 500 ms. A run that never returns keeps its own lead and nothing else. A long gap in the ticks of
+// one lease is walked beside the claims of the others.
 //
 // # What becomes of a tick
 //

@@ -32,13 +32,15 @@ type entry struct {
 	behind   bool               // the clock was set back: its progress is to follow
 	ahead    time.Duration      // how far, as was found by asking too early, the estimate of the clock is ahead
 
+	walked *gap // before the tick, found beforehand
+
 	begun        map[int64]<-chan struct{} // runs whose ends may not be on record: closed once they are; nil: under way
 	busy         bool                      // a run is under way
 	began, ended time.Time                 // of the last one, or of those in a row while catching up
 	catchingUp   bool                      // ticks that were due before the run began wait for its end, and all after them
 
 	asking *claim    // under way, or unsure
-	flying bool      // it is under way
+	flying bool      // it is under way, or the gap before it is walked
 	unsure bool      // its answer was lost: the same is claimed again until it is known
 	rest   time.Time // not before, since the last claim met a lock or an error
 	index  int       // on the heap, or off it
@@ -148,7 +150,7 @@ func (e *entry) compose(now time.Time) *claim {
 	case len(e.requests) > 0:
 		c.kind, c.run = requested, e.requests[0]
 	case ticked:
-		c = e.choose(due(e.job.Schedule, e.tick, now.Add(-e.offset-e.ahead)))
+		c = e.choose(e.backlog(now))
 	case len(e.retries) > 0 && !e.retries[0].at.After(now):
 		c.kind, c.run = again, e.retries[0].attempt
 	case !e.startAt.IsZero() && !e.startAt.After(now):

@@ -23,7 +23,9 @@ type ticker struct {
 	mu      sync.Mutex
 	heap    heaped
 	entries map[*entry]struct{}
-	looked  time.Time     // by the database's clock
+	looked  time.Time // by the database's clock
+	gaps    []*entry  // to be walked, by one goroutine while there are any
+	walking sync.WaitGroup
 	wake    chan struct{} // has room for one: there is a new earliest entry
 }
 
@@ -150,6 +152,7 @@ const lookAgain = time.Second
 // run claims until ctx ends. One claim is under way at a time; it skips what is locked, so that
 // nobody's row holds up another's tick.
 func (k *ticker) run(ctx context.Context) {
+	defer k.walking.Wait()
 	failing := false
 	for ctx.Err() == nil {
 		due, asked, wait := k.take()
@@ -188,6 +191,13 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 			return due, asked, min(e.due.Sub(now), lookAgain)
 		}
 		heap.Pop(&k.heap)
+		if g := e.long(now); g != nil {
+			e.walked, e.flying = g, true
+			if k.gaps = append(k.gaps, e); len(k.gaps) == 1 {
+				k.walking.Go(k.walk)
+			}
+			continue
+		}
 		c := e.compose(now)
 		if c == nil { // it was placed by an earlier idea of the time
 			if at := e.when(); at.After(now) {
@@ -200,6 +210,22 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 		due, asked, rows = append(due, e), append(asked, *c), rows+1+len(c.passed)
 	}
 	return due, asked, lookAgain
+}
+
+// walk finds the backlogs of long gaps, one after the other, while others are claimed.
+func (k *ticker) walk() {
+	for more := true; more; {
+		k.mu.Lock()
+		e := k.gaps[0]
+		g := e.walked
+		k.mu.Unlock()
+		found := due(e.job.Schedule, g.from, g.until)
+		k.change(e, func(time.Time) {
+			g.backlog, e.flying = found, false
+			k.gaps = k.gaps[1:]
+			more = len(k.gaps) > 0
+		})
+	}
 }
 
 // follow has every entry's progress follow a clock that was set back.
