@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
@@ -106,9 +107,7 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, a
 	reader := status.New(db.page, jobs)
 	metrics := newRegistry(db, reader)
 	watch := control.NewWatch(db.steer, owner, log)
-	elector, err := lease.New(db.lease, lease.Config{
-		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Steer: watch.Wake, Log: log, Metrics: metrics,
-	})
+	elector, err := lease.New(db.lease, electorConfig(cfg, owner, watch, log, metrics))
 	if err != nil {
 		return err
 	}
@@ -281,4 +280,11 @@ func (s *site) stop() {
 		_ = s.server.Close()
 	}
 	<-s.done
+}
+
+// electorConfig is that of the replica's elector. What is announced to it of orders wakes the watch.
+func electorConfig(cfg Config, owner string, watch *control.Watch, log *slog.Logger, metrics prometheus.Registerer) lease.Config {
+	return lease.Config{
+		Owner: owner, Version: buildVersion(), Lease: cfg.Lease, Renew: cfg.Renew, Steer: watch.Wake, Log: log, Metrics: metrics,
+	}
 }

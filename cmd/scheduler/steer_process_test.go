@@ -72,6 +72,26 @@ func (e eye) lines(action string) (all []string) {
 	return all
 }
 
+// An order that is announced to the elector waits for no look of the watch: ten looks in turn would take
+// nine times their interval.
+func TestAnnouncementWakesTheWatch(t *testing.T) {
+	t.Parallel()
+	watch := control.NewWatch(pgtest.New(t), "me", nil)
+	announced := electorConfig(Defaults(), "me", watch, nil, nil).Steer
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	began, looks := time.Now(), 0
+	watch.Run(ctx, func(control.State) {
+		if looks++; looks == 10 {
+			stop()
+		}
+		announced()
+	})
+	if took := time.Since(began); took >= 9*control.Interval {
+		t.Errorf("ten looks took %v", took)
+	}
+}
+
 // P6, P8: each of these moves a lease, by announcement and without any, and is on record twice. A run
 // is under way each time.
 func TestOrdersMoveALease(t *testing.T) {
