@@ -68,9 +68,9 @@ func TestReferenceOfTheMetricsIsWhatAReplicaExports(t *testing.T) {
 	replica := launch(t, url, "slow").serving()
 	lookAt(t, url).running("slow")
 	text := ""
-	eventually(t, 30*time.Second, "it tells of the run", func() bool {
+	eventually(t, 30*time.Second, "it tells of the run and of being asked", func() bool {
 		_, text = replica.probe("/metrics")
-		return strings.Contains(text, `rota_run_started_timestamp_seconds{job_name="slow"`)
+		return strings.Contains(text, `rota_run_started_timestamp_seconds{job_name="slow"`) && strings.Contains(text, "rota_http_requests_total{")
 	})
 	ours := regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?rota_.*\n`).FindAllString(text, -1)
 	problems, err := promlint.New(strings.NewReader(strings.Join(ours, ""))).Lint()

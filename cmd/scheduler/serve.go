@@ -123,6 +123,7 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, a
 		Status:  reader,
 		Desk:    control.NewDesk(db.desk, jobs),
 		Gate:    gate,
+		Counts:  metrics,
 		Metrics: promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
 		Version: buildVersion(), Environment: cfg.Environment, EnvironmentColor: cfg.EnvironmentColor, Log: log,

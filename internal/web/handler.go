@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"rota/internal/control"
 	"rota/internal/registry"
@@ -18,11 +19,12 @@ import (
 // Config is what the handler serves.
 type Config struct {
 	Status  *status.Reader
-	Desk    *control.Desk // where orders are given
-	Gate    *Gate         // who may do what; nil: whoever asks may read, and nobody more
-	Metrics http.Handler  // at /metrics
-	Live    http.Handler  // at /livez
-	Ready   http.Handler  // at /readyz
+	Desk    *control.Desk         // where orders are given
+	Gate    *Gate                 // who may do what; nil: whoever asks may read, and nobody more
+	Metrics http.Handler          // at /metrics
+	Counts  prometheus.Registerer // of requests; nil: they are not counted
+	Live    http.Handler          // at /livez
+	Ready   http.Handler          // at /readyz
 
 	Version     string // the program's, in the footer
 	Environment string // such as "production", in the header and the title; may be empty
@@ -51,7 +53,7 @@ func newServer(cfg Config) *server {
 	}
 	s := &server{Config: cfg, router: chi.NewRouter(), attempts: newAttempts(cfg.Desk, cfg.Log)}
 	r := s.router
-	r.Use(s.contain, s.secure, s.arrive, middleware.GetHead)
+	r.Use(newRequests(cfg.Counts).count, s.contain, s.secure, s.arrive, middleware.GetHead)
 	r.NotFound(s.handle(notFound))
 	r.MethodNotAllowed(s.handle(s.methodNotAllowed))
 

@@ -1,0 +1,63 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// requests count what is asked for, by the route's pattern: a path would make a series of each name
+// that anybody thinks of.
+type requests struct {
+	counted *prometheus.CounterVec
+	took    prometheus.Histogram
+}
+
+func newRequests(reg prometheus.Registerer) *requests {
+	r := &requests{
+		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rota_http_requests_total", Help: "Requests that this replica has answered, by route, method and status code.",
+		}, []string{"route", "method", "code"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rota_http_request_seconds", Help: "How long this replica took to answer a request.",
+			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(r.counted, r.took)
+	}
+	return r
+}
+
+func (m *requests) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		answer := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			route := chi.RouteContext(r.Context()).RoutePattern()
+			if route == "" {
+				route = "none"
+			}
+			code := answer.Status()
+			if code == 0 {
+				code = http.StatusOK
+			}
+			m.counted.WithLabelValues(route, method(r.Method), strconv.Itoa(code)).Inc()
+			m.took.Observe(time.Since(begun).Seconds())
+		}()
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// method is one of few: a client may send any word for it.
+func method(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost:
+		return m
+	}
+	return "other"
+}
