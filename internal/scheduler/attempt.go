@@ -34,13 +34,13 @@ func (l *lead) run(r run) time.Duration {
 		},
 		abandon: func() {
 			abandoned = true
-			l.counts.abandoned.Inc()
+			l.counts.abandoned.Add(1)
 			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
 			l.term.End(ErrAbandoned)
 		},
 	}
 	l.steering.began(l, r.id, d.stop)
-	l.counts.running.Inc()
+	l.counts.running.Add(1)
 	if r.first() && l.job.Schedule.Kind() != registry.Unbroken {
 		l.metrics.waited(l.cfg.Elector.Now().Sub(r.tick))
 	}
@@ -50,10 +50,10 @@ func (l *lead) run(r run) time.Duration {
 	l.term.Tie(false)
 	res.refused = l.writer.Refused() - before
 	if abandoned {
-		l.counts.abandoned.Dec()
+		l.counts.abandoned.Add(-1)
 		log.Warn("abandoned run has returned after all")
 	}
-	l.counts.running.Dec()
+	l.counts.running.Add(-1)
 	defer l.steering.ended(l.cfg.Requests, r.id, res.judge())
 	return l.end(r, log, res, kept, began)
 }

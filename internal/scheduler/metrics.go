@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,32 +13,40 @@ import (
 )
 
 // metrics are what the scheduler counts. Every series is there from the start, so that an alarm
-// sees its first increase.
+// sees its first increase. Those of jobs are made when somebody collects them: kept, they would take
+// most of the memory of an idle lease.
 type metrics struct {
-	runs      *prometheus.CounterVec
-	running   *prometheus.GaugeVec
-	abandoned *prometheus.GaugeVec
-	delay     prometheus.Histogram
-	fenced    *fence.Metrics
+	delay  prometheus.Histogram
+	fenced *fence.Metrics
+
+	mu   sync.Mutex
+	jobs map[string]*counts
 }
+
+// counts are those of one job.
+type counts struct {
+	ended              []atomic.Int64 // as outcomes
+	running, abandoned atomic.Int64
+}
+
+var (
+	runsDesc = prometheus.NewDesc("rota_runs_total",
+		"Runs that have ended on this replica, and ticks that it has written off, by outcome.", []string{"job_name", "outcome"}, nil)
+	runningDesc = prometheus.NewDesc("rota_runs_running",
+		"Runs under way on this replica, the abandoned ones included.", []string{"job_name"}, nil)
+	abandonedDesc = prometheus.NewDesc("rota_runs_abandoned",
+		"Runs whose function has not returned although its context ended longer ago than the grace.", []string{"job_name"}, nil)
+)
 
 func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error) {
 	m := &metrics{
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rota_runs_total", Help: "Runs that have ended on this replica, and ticks that it has written off, by outcome.",
-		}, []string{"job_name", "outcome"}),
-		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rota_runs_running", Help: "Runs under way on this replica, the abandoned ones included.",
-		}, []string{"job_name"}),
-		abandoned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "rota_runs_abandoned", Help: "Runs whose function has not returned although its context ended longer ago than the grace.",
-		}, []string{"job_name"}),
+		jobs: make(map[string]*counts, len(jobs)),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "rota_tick_delay_seconds", Help: "From a tick to the start of its first run, by the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.runs, m.running, m.abandoned, m.delay} {
+	for _, c := range []prometheus.Collector{m, m.delay} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -50,23 +60,40 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 	return m, nil
 }
 
-// counts are the series of one job: to look each up anew takes as long as the record of a run does.
-type counts struct {
-	ended              []prometheus.Counter // as outcomes
-	running, abandoned prometheus.Gauge
+// Describe is prometheus.Collector's.
+func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{runsDesc, runningDesc, abandonedDesc} {
+		to <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for job, c := range m.jobs {
+		for i, o := range outcomes {
+			to <- prometheus.MustNewConstMetric(runsDesc, prometheus.CounterValue, float64(c.ended[i].Load()), job, string(o))
+		}
+		to <- prometheus.MustNewConstMetric(runningDesc, prometheus.GaugeValue, float64(c.running.Load()), job)
+		to <- prometheus.MustNewConstMetric(abandonedDesc, prometheus.GaugeValue, float64(c.abandoned.Load()), job)
+	}
 }
 
 // of is where a job counts.
 func (m *metrics) of(job string) *counts {
-	c := &counts{running: m.running.WithLabelValues(job), abandoned: m.abandoned.WithLabelValues(job)}
-	for _, o := range outcomes {
-		c.ended = append(c.ended, m.runs.WithLabelValues(job, string(o)))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.jobs[job]
+	if c == nil {
+		c = &counts{ended: make([]atomic.Int64, len(outcomes))}
+		m.jobs[job] = c
 	}
 	return c
 }
 
 // add counts runs that have ended, or ticks that were claimed and not run.
-func (c *counts) add(o outcome, n int64) { c.ended[slices.Index(outcomes, o)].Add(float64(n)) }
+func (c *counts) add(o outcome, n int64) { c.ended[slices.Index(outcomes, o)].Add(n) }
 
 // waited counts how long a tick waited for its run.
 func (m *metrics) waited(d time.Duration) { m.delay.Observe(max(0, d.Seconds())) }
