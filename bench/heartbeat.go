@@ -84,10 +84,8 @@ func (w *world) ourRound(ctx context.Context, n int) (result round, err error) {
 		}
 		replicas = append(replicas, r)
 		// The first leads all of them before there is a second.
-		for began := time.Now(); led.Load() < int64(n); time.Sleep(50 * time.Millisecond) {
-			if time.Since(began) > time.Minute {
-				return result, fmt.Errorf("%d of them are led after a minute", led.Load())
-			}
+		if err := until(ctx, func() bool { return led.Load() >= int64(n) }); err != nil {
+			return result, fmt.Errorf("%d of them are led: %w", led.Load(), err)
 		}
 	}
 	time.Sleep(3 * time.Second) // the others have come in

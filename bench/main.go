@@ -23,13 +23,14 @@ var measurements = []measurement{
 	{"handover", handover},
 	{"takeover", takeover},
 	{"heartbeat", heartbeats},
+	{"crowd", crowds},
 	{"fence", fences},
 	{"ticks", ticks},
 	{"ticks-records", records},
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, fence, ticks, ticks-records")
+	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, crowd, fence, ticks, ticks-records")
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
 	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()

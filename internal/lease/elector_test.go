@@ -447,7 +447,7 @@ func TestSeenEpochIsOvertaken(t *testing.T) {
 		term.End(errors.New("the protected rows know a higher epoch"))
 		pass(2 * testRenew)
 		expectLeader(t, w, "a", r1, 71)
-		if n := testutil.ToFloat64(r1.metrics.resets.WithLabelValues("a")); n != 1 {
+		if n := testutil.ToFloat64(r1.metrics.resets); n != 1 {
 			t.Errorf("%v resets counted, want 1", n)
 		}
 		r1.GiveUp("a", Reason("step down"))

@@ -15,11 +15,11 @@ import (
 type metrics struct {
 	leader      *prometheus.GaugeVec
 	epoch       *prometheus.GaugeVec
-	transitions *prometheus.CounterVec
+	transitions *tally
 	handovers   prometheus.Histogram
 	beats       prometheus.Histogram
 	failures    prometheus.Counter
-	resets      *prometheus.CounterVec
+	resets      *tally
 }
 
 // The events of rota_lease_transitions_total.
@@ -37,10 +37,10 @@ func newMetrics(reg prometheus.Registerer, lease time.Duration, ahead func() tim
 			Name: "rota_lease_epoch",
 			Help: "The epoch of this replica's last term of the lease.",
 		}, []string{"job_name", "shard"}),
-		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		transitions: newTally(prometheus.CounterOpts{
 			Name: "rota_lease_transitions_total",
 			Help: "Terms begun and ended by this replica.",
-		}, []string{"job_name", "event"}),
+		}, events...),
 		handovers: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "rota_handover_seconds",
 			Help:    "Time from the end of one term to the readiness of the next, which this replica won.",
@@ -55,10 +55,10 @@ func newMetrics(reg prometheus.Registerer, lease time.Duration, ahead func() tim
 			Name: "rota_heartbeat_failures_total",
 			Help: "Heartbeats of this replica that failed or were not answered in time.",
 		}),
-		resets: prometheus.NewCounterVec(prometheus.CounterOpts{
+		resets: newTally(prometheus.CounterOpts{
 			Name: "rota_epoch_resets_total",
 			Help: "Terms ended because a protected row had a higher epoch: the lease row was reset or restored.",
-		}, []string{"job_name"}),
+		}),
 	}
 	length := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "rota_lease_length_seconds",
