@@ -33,11 +33,13 @@ test: ## all quick tests, with the race detector, on one private Postgres
 	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
 	bin/with go test -race -shuffle=on -timeout 10m $(ARGS) $(PKG)
 	go -C bench vet ./...
+	go -C internal/web/browser vet ./...
 
 prove: ## the long and the timed tests, one at a time
 	@scripts/setup prove
 	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
 	bin/with go test -tags prove -p 1 -parallel 1 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
+	bin/with go -C internal/web/browser test -count=1 -timeout 10m -v $(ARGS) ./...
 
 manifests: ## hold what is in deploy/ to the types of Kubernetes and Compose
 	go -C deploy/check vet ./...
@@ -47,6 +49,7 @@ lint: $(LINT) ## the linters, the format of the code, and go.mod
 	go mod tidy -diff
 	$(LINT) run
 	cd bench && ../$(LINT) run --config ../.golangci.yaml
+	cd internal/web/browser && ../../../$(LINT) run --config ../../../.golangci.yaml
 	$(LINT) fmt --diff
 
 bench: ## measure; prints ratios side by side

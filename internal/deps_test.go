@@ -69,7 +69,7 @@ var direct = []string{
 }
 
 // otherModules have a go.mod of their own, so that what they need stays out of ours.
-var otherModules = []string{"bench", "deploy/check", "tools"}
+var otherModules = []string{"bench", "deploy/check", "internal/web/browser", "tools"}
 
 // root is the top of the repository, seen from this test.
 const root = ".."

@@ -129,7 +129,7 @@ func eventOf(e status.Event, jobs map[string]string, asOf time.Time) eventRow {
 		return row
 	}
 	row.Key = "asked " + strconv.FormatInt(l.ID, 10)
-	row.What = mark{"busy", "▸", clip(strings.ReplaceAll(l.Action, "_", " "), 60), "in the audit"}
+	row.What = foreign("busy", "▸", strings.ReplaceAll(l.Action, "_", " "), "in the audit")
 	row.Actor, row.Via, row.Owner = clip(l.Actor, 200), l.Via, holderOf(l.Replica)
 	if len(l.Detail) > 0 && string(l.Detail) != "null" {
 		row.Detail = clip(string(l.Detail), 1000)

@@ -24,11 +24,19 @@ var outcomes = map[string]mark{
 	"missed":    {"warn", "↷", "missed", "the tick fell due while nobody led"},
 }
 
+// foreign is a mark with a word that is not ours, which may be of any length.
+func foreign(class, icon, word, title string) mark {
+	if len(word) > 24 {
+		class += " long"
+	}
+	return mark{class, icon, clip(word, 60), title}
+}
+
 // outcomeMark is a mark for any outcome, one that a later version writes too.
 func outcomeMark(outcome string) mark {
 	m, known := outcomes[outcome]
 	if !known {
-		m = mark{"idle", "?", outcome, ""}
+		m = foreign("idle", "?", outcome, "")
 	}
 	return m
 }

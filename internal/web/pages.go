@@ -82,6 +82,8 @@ type frame struct {
 	Who    string // empty: nobody is asked
 	Notice string // what became of the order that led here
 	Body   any
+
+	ReadOnly string // why nobody may act here; empty: some may
 }
 
 // A head is what stands around the body.
@@ -96,14 +98,15 @@ type head struct {
 	Age   string
 	AgeMS int64
 
-	root string
+	root     string
+	readOnly string
 }
 
 func (s *server) head(r *http.Request, title string) head {
 	static := func(name string) string { return "/static/" + assets[name].address }
 	return head{
 		Title: title, Environment: s.Environment, Color: s.EnvironmentColor, Version: s.Version, Section: section(r.URL.Path),
-		Style: static("rota.css"), Script: static("rota.js"), Early: static("early.js"), Icon: static("rota.svg"), root: root(r),
+		Style: static("rota.css"), Script: static("rota.js"), Early: static("early.js"), Icon: static("rota.svg"), root: root(r), readOnly: s.Gate.ReadOnly,
 	}
 }
 
@@ -141,7 +144,7 @@ func bearingsOf(r *http.Request) bearings {
 
 // render makes a page, or the part of it that the script asks for.
 func render(r *http.Request, name string, h head, body any) ([]byte, error) {
-	f := frame{Head: h, Notice: noticeOf(r), Body: body}
+	f := frame{Head: h, Notice: noticeOf(r), Body: body, ReadOnly: h.readOnly}
 	f.Can, f.Who = rightsOf(r)
 	t, err := bind(name, h.root)
 	var b bytes.Buffer

@@ -161,12 +161,19 @@ function go() {
   tick();
 }
 
-// An order's form is shown over the page that offers it, and sent from there.
+// An order's form is shown over the page that offers it, and sent from there. Its links are seen from
+// its own address.
+function show(order, address) {
+  for (const node of order.querySelectorAll("form")) node.action = new URL(node.getAttribute("action"), address);
+  for (const node of order.querySelectorAll("a")) node.href = new URL(node.getAttribute("href"), address);
+  dialog.replaceChildren(order);
+}
+
 async function open(link) {
   const answer = await fetch(link.href, { cache: "no-store", signal: AbortSignal.timeout(patience) });
   const order = parse(await answer.text()).getElementById("order");
   if (!order) throw new Error("no form");
-  dialog.replaceChildren(order);
+  show(order, answer.url);
   dialog.showModal();
 }
 
@@ -181,7 +188,7 @@ async function send(form) {
     return;
   }
   const again = page.getElementById("order");
-  if (again) return dialog.replaceChildren(again);
+  if (again) return show(again, answer.url);
   const problem = document.createElement("p");
   problem.className = "problem";
   problem.setAttribute("role", "alert");
