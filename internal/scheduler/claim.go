@@ -29,11 +29,7 @@ const claimSQL = `
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::integer[], $8::bigint[], $9::timestamptz[])
         AS a(lease, epoch, job, kind, tick, attempt, request, until)
-     WHERE (SELECT set_config('synchronous_commit', 'on', true)) = 'on'),
-held AS MATERIALIZED (
-    SELECT job_name, owner, epoch, expires_at FROM leadership
-     WHERE job_name = ANY ($2)
-       FOR KEY SHARE SKIP LOCKED),
+     WHERE (SELECT set_config('synchronous_commit', 'on', true)) = 'on'),` + heldSQL + `,
 ready AS MATERIALIZED (
     SELECT lease, last_tick, open, success FROM progress
      WHERE lease = ANY (ARRAY(SELECT job_name FROM held WHERE owner = $1))
