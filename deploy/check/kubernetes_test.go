@@ -16,6 +16,7 @@ import (
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -53,12 +54,25 @@ func build(t *testing.T, dir string) map[string]any {
 			t.Fatal(err)
 		}
 		object := form()
-		if err := yaml.UnmarshalStrict(text, object); err != nil {
-			t.Errorf("%s %s: %v", kind, r.GetName(), err)
-		}
+		decode(t, kind+" "+r.GetName(), text, object)
 		all[r.GetKind()+" "+r.GetName()] = object
 	}
 	return all
+}
+
+// decode reads as a cluster does: unlike Go's own, its decoder tells capital letters from small ones.
+func decode(t *testing.T, name string, text []byte, object any) {
+	t.Helper()
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	strict, err := json.UnmarshalStrict(raw, object)
+	for _, err := range append(strict, err) {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func the[T any](t *testing.T, all map[string]any, name string) T {
@@ -179,9 +193,7 @@ func TestRulesOfTheOperatorAreThoseOfPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want monitoring.PrometheusRuleSpec
-	if err := yaml.UnmarshalStrict(text, &want); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, "rules.yaml", text, &want)
 	if !reflect.DeepEqual(rule.Spec, want) {
 		t.Error("deploy/kubernetes/monitoring/prometheusrule.yaml has other rules than deploy/monitoring/rules.yaml")
 	}
