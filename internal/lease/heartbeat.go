@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -43,6 +44,7 @@ func (e *election) unregistered() []string {
 	for name := range e.seats {
 		names = append(names, name)
 	}
+	slices.Sort(names) // all replicas register the same parts
 	return names
 }
 

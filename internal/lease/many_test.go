@@ -1,11 +1,14 @@
 package lease
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"rota/internal/pgtest"
 )
 
 // P9: leases by the thousand are acquired and released some at a time, one after the other without a
@@ -45,4 +48,30 @@ func TestManyLeasesAreHandedOverSomeAtATime(t *testing.T) {
 		second.end()
 		first.end()
 	})
+}
+
+// A registration that is cut off stays as far as it has come, and the next one goes on: with 100,000
+// leases none might ever come to its end.
+func TestRegistrationOfManyGoesOnWhereItWasCutOff(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newPostgres(db, time.Minute)
+	names, _, _ := many(2*mostAtOnce + 1)
+	tx, err := db.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), registerSQL, names[mostAtOnce:mostAtOnce+1])
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.register(ctx, names, *newAbility(names)); err == nil {
+		t.Fatal("it did not wait for another's row")
+	}
+	if n := query[int](t, db, "SELECT count(*) FROM leadership"); n != mostAtOnce {
+		t.Errorf("%d leases are registered, want %d", n, mostAtOnce)
+	}
+	must(t, tx.Rollback(t.Context()))
+	must(t, s.register(t.Context(), names, *newAbility(names)))
+	if n := query[int](t, db, "SELECT count(*) FROM leadership"); n != len(names) {
+		t.Errorf("%d leases are registered, want %d", n, len(names))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,12 +51,18 @@ const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - i
 const registerAbilitySQL = `INSERT INTO abilities (id, jobs) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
 
 func (p *postgres) register(ctx context.Context, names []string, a ability) error {
+	// In parts, which stay registered if the caller gives up: replicas that start together wait for each
+	// other's rows, and would never come to the end of 100,000 at once.
+	for some := range slices.Chunk(names, mostAtOnce) {
+		if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{some}})); err != nil {
+			return fmt.Errorf("register %d leases: %w", len(names), err)
+		}
+	}
 	err := run(ctx, p.db, leaseTx(ctx, "",
-		statement{sql: registerSQL, args: []any{names}},
 		statement{sql: registerAbilitySQL, args: []any{a.id, a.names()}},
 		statement{sql: forgetSQL}))
 	if err != nil {
-		return fmt.Errorf("register %d leases: %w", len(names), err)
+		return fmt.Errorf("register what this replica can lead: %w", err)
 	}
 	return nil
 }
