@@ -131,7 +131,7 @@ func busy(t *testing.T, db *pgxpool.Pool) {
 	run(t, db, `UPDATE runs SET outcome = 'panicked', error = E'runtime error: index out of range [3] with length 3\n\ngoroutine 87 [running]:\nrota/jobs.(*margins).send(0xc000412000, 0x3)\n\t/src/jobs/margin_report.go:88 +0x1d4', refused = 2
 		WHERE id = (SELECT max(id) FROM runs WHERE job = 'margin_report')`)
 	run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, started_at) SELECT 'quote_watch', 'quote_watch', clock_timestamp() - interval '25 minutes', 31, $1, clock_timestamp() - interval '25 minutes'`, second)
-	run(t, db, `INSERT INTO progress (lease, last_tick, schedule) SELECT job, max(tick), 'x' FROM runs GROUP BY job`)
+	run(t, db, `INSERT INTO progress (lease, last_tick, schedule, success) SELECT job, max(tick), 'x', max(id) FILTER (WHERE outcome = 'success') FROM runs GROUP BY job`)
 	run(t, db, `INSERT INTO pauses (job, reason, paused_by, paused_at, until) VALUES ('symbol_sync', 'the venue moves its listing to another host', 'mara', clock_timestamp() - interval '38 minutes', clock_timestamp() + interval '82 minutes')`)
 	run(t, db, `INSERT INTO audit (at, actor, via, action, job, lease, reason, detail) VALUES
 		(clock_timestamp() - interval '3 hours', 'jo', 'cli', 'step_down', 'bridge_health', 'bridge_health', 'kernel update', '{"epoch": 40}'),
