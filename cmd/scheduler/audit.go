@@ -34,7 +34,7 @@ func auditListCommand(env []string, cfg *Config) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			of.Job, of.Actor = job, by
-			if err := of.Validate(); err != nil {
+			if err := validList(of, of.Limit); err != nil {
 				return coded(exitUsage, err)
 			}
 			var page status.AuditPage
@@ -91,7 +91,14 @@ func orderWords(l status.Line) (what, result string) {
 	if _ = json.Unmarshal(detail["result"], &result); result == "" && detail["new_epoch"] != nil {
 		result = "epoch " + string(detail["new_epoch"])
 	}
-	delete(detail, "result")
+	var outcome, why string
+	if _ = json.Unmarshal(detail["outcome"], &outcome); outcome != "" {
+		_ = json.Unmarshal(detail["why"], &why)
+		result = outcome + because(why, 300)
+	}
+	for _, told := range []string{"result", "outcome", "why"} {
+		delete(detail, told)
+	}
 	delete(detail, "new_epoch")
 	for _, name := range slices.Sorted(maps.Keys(detail)) {
 		value := string(detail[name])
@@ -126,8 +133,8 @@ func subject(l status.Line) string {
 	return dash(strings.Join(words, ", "))
 }
 
-// tellUnknown says of a list that is empty because its job is neither in this binary nor in the
-// database that this is why.
+// tellUnknown refuses, of a list that is empty, a job that is neither in this binary nor in the
+// database.
 func tellUnknown(cmd *cobra.Command, r *status.Reader, job string) error {
 	if job == "" || job == status.AllJobs {
 		return nil
@@ -137,7 +144,7 @@ func tellUnknown(cmd *cobra.Command, r *status.Reader, job string) error {
 	}
 	known, err := r.Knows(cmd.Context(), job)
 	if err == nil && !known {
-		fmt.Fprintf(cmd.ErrOrStderr(), "there is no job %q, in this binary or in the database\n", job)
+		return coded(exitUsage, fmt.Errorf("there is no job %q, in this binary or in the database", job))
 	}
 	return err
 }

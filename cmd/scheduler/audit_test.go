@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +54,11 @@ func TestAListOfAnUnknownJobSaysThatThereIsNone(t *testing.T) {
 	lookAt(t, url).execute(`INSERT INTO audit (actor, via, action, job) VALUES ('bo', 'cli', 'pause', 'another_version')`)
 	for _, list := range []string{"runs", "audit"} {
 		for job, want := range map[string]string{
-			"bridge_helth": fmt.Sprintf("there is no job %q, in this binary or in the database\n", "bridge_helth"), "bridge_health": "", "another_version": "",
+			"bridge_helth": "scheduler: there is no job \"bridge_helth\", in this binary or in the database\n", "bridge_health": "", "another_version": "",
 		} {
 			for _, form := range [][]string{nil, {"--json"}} {
 				stdout, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, append([]string{list, "list", "--job", job}, form...)...)
-				if code != exitOK || stderr != want || stdout == "" {
+				if (code == exitUsage) != (want != "") || stderr != want || (stdout == "") != (want != "") {
 					t.Errorf("%s list --job %s %v: exit code %d, stderr %q, want %q", list, job, form, code, stderr, want)
 				}
 			}

@@ -109,10 +109,18 @@ func TestRunsAreListedAndShown(t *testing.T) {
 		code int
 		says string
 	}{
-		"runs show 99":              {exitFailed, "run 99: there is no such run"},
-		"runs show x":               {exitUsage, `run "x": it must be the number`},
-		"runs list --outcome great": {exitUsage, `outcome "great": it must be one of running, success`},
-		"runs list --limit 5000":    {exitUsage, "limit 5000: it must be 1 to 1000"},
+		"runs show 99":                  {exitUsage, "run 99: there is no such run"},
+		"runs cancel 99 --reason x":     {exitUsage, "there is no run 99"},
+		"runs list --job none":          {exitUsage, `there is no job "none"`},
+		"audit list --job none":         {exitUsage, `there is no job "none"`},
+		"runs list --limit 0":           {exitUsage, "limit 0: it must be 1 to 1000"},
+		"audit list --limit 0":          {exitUsage, "limit 0: it must be 1 to 1000"},
+		"runs cancel 1":                 {exitUsage, "no reason is given"},
+		"jobs resume bridge_health":     {exitUsage, "no reason is given"},
+		"jobs run bridge_health --key=": {exitUsage, "an empty key would be none"},
+		"runs show x":                   {exitUsage, `run "x": it must be the number`},
+		"runs list --outcome great":     {exitUsage, `outcome "great": it must be one of running, success`},
+		"runs list --limit 5000":        {exitUsage, "limit 5000: it must be 1 to 1000"},
 	} {
 		if stdout, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, strings.Fields(args)...); code != want.code || !strings.Contains(stderr, want.says) || stdout != "" {
 			t.Errorf("%s: exit code %d\n%s%s", args, code, stdout, stderr)

@@ -46,7 +46,7 @@ func TestProductWorksUnderTheLeastRights(t *testing.T) {
 	do("rota", "jobs", "run", "rota-history", "--wait")
 	do("rota", "jobs", "run", "watched_1", "--key", "k", "--wait")
 	do("rota", "jobs", "pause", "watched_1", "--reason", "a reason", "--for", "1h")
-	do("rota", "jobs", "resume", "watched_1")
+	do("rota", "jobs", "resume", "watched_1", "--reason", "a reason")
 	do("rota", "leases", "step-down", "watched_1", "--reason", "a reason", "--wait")
 	do("rota", "leases", "revoke", "watched_2", "--reason", "a reason", "--yes")
 	do("rota", "replicas", "drain", replicas[0].id(), "--reason", "a reason", "--wait")

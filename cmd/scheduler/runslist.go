@@ -22,7 +22,7 @@ func runsListCommand(env []string, cfg *Config) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			of.Job = job
-			if err := of.Validate(); err != nil {
+			if err := validList(of, of.Limit); err != nil {
 				return coded(exitUsage, err)
 			}
 			var page status.RunsPage
@@ -58,6 +58,14 @@ func runsListCommand(env []string, cfg *Config) *cobra.Command {
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// validList refuses a list of nothing too, which the question takes for one of the usual length.
+func validList(of interface{ Validate() error }, limit int) error {
+	if limit == 0 {
+		return fmt.Errorf("limit 0: it must be 1 to %d", status.Most)
+	}
+	return of.Validate()
 }
 
 func printRuns(out io.Writer, asOf time.Time, runs []status.Run) error {

@@ -31,7 +31,7 @@ func runsShowCommand(env []string, cfg *Config) *cobra.Command {
 			})
 			switch {
 			case errors.Is(err, status.ErrNoRun):
-				return fmt.Errorf("%w (it was pruned, or never was); `scheduler runs list` shows what there is", err)
+				return coded(exitUsage, fmt.Errorf("%w (it was pruned, or never was); `scheduler runs list` shows what there is", err))
 			case err != nil:
 				return err
 			case asJSON:

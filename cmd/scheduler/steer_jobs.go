@@ -32,6 +32,9 @@ With --wait the exit code is 0 only if the run succeeded, and 6 if it was made a
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJobs,
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if cmd.Flags().Changed("key") && key == "" {
+				return coded(exitUsage, errors.New(`--key "": an empty key would be none; leave the flag out, or give one`))
+			}
 			return atDesk(cmd, cfg, env, func(ctx context.Context, desk *control.Desk) error {
 				a, err := desk.RunNow(ctx, f.order(), names[0], json.RawMessage(args), key)
 				if err != nil {
@@ -56,6 +59,7 @@ With --wait the exit code is 0 only if the run succeeded, and 6 if it was made a
 }
 
 func awaitRun(ctx context.Context, cmd *cobra.Command, f *orderFlags, desk *control.Desk, a control.Asked) error {
+	fmt.Fprintf(cmd.ErrOrStderr(), "request %d\n", a.ID)
 	tellExpected(cmd, a)
 	if !a.Existed {
 		fmt.Fprintf(cmd.ErrOrStderr(), "until it begins, requests withdraw %d --reason R takes it back\n", a.ID)
@@ -233,7 +237,7 @@ and a job that is resumed stays paused as long as all are.`,
 		},
 	}
 	databaseFlag(cmd.Flags(), &cfg)
-	f.add(cmd, "", "")
+	f.add(cmd, required, "")
 	cmd.Flags().BoolVar(&all, "all", false, "the pause of all jobs")
 	_ = cmd.Flags().SetAnnotation("all", flagOnly, nil)
 	return cmd

@@ -30,6 +30,6 @@ func runsCancelCommand(env []string, cfg *Config) *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd, "", "the run is over")
+	f.add(cmd, required, "the run is over")
 	return cmd
 }

@@ -22,7 +22,7 @@ INSERT INTO requests (kind, job, lease, run_id, reason, asked_by) VALUES ('cance
 // Cancel asks for the end of a run. Its context ends; the run is over once its job has returned.
 // While such a request is open, asking again finds it.
 func (d *Desk) Cancel(ctx context.Context, o Order, run int64) (Asked, error) {
-	o, err := o.checked(false)
+	o, err := o.checked(true)
 	if err != nil {
 		return Asked{}, err
 	}

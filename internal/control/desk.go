@@ -42,7 +42,7 @@ type Order struct {
 	By     string // who gives it
 	Via    string // CLI, Page or API
 	From   string // the address that it came from; empty: this machine's command line
-	Reason string // required for Pause, StepDown, Drain, Revoke and Withdraw
+	Reason string // required but for RunNow
 }
 
 const (

@@ -107,7 +107,7 @@ const resumeSQL = `DELETE FROM pauses WHERE job = $1`
 // Resume ends the pause of a job, or the one of AllJobs. It does not end the pauses that single jobs
 // have of their own.
 func (d *Desk) Resume(ctx context.Context, o Order, job string) (Resumed, error) {
-	o, err := o.checked(false)
+	o, err := o.checked(true)
 	if err != nil {
 		return Resumed{}, err
 	}

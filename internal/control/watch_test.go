@@ -76,7 +76,7 @@ func TestWatchSeesRequestsAndThePausesInForce(t *testing.T) {
 	o.led("plain", "b/1", 4)
 	run := o.running("plain")
 	asked := must[Asked](t)(o.RunNow(ctx, order("why"), "prices", object(`{"limit": 9}`), ""))
-	must[Asked](t)(o.Cancel(ctx, order(""), run))
+	must[Asked](t)(o.Cancel(ctx, order("x"), run))
 	must[Asked](t)(o.StepDown(ctx, order("move"), "prices"))
 	must[Asked](t)(o.Drain(ctx, order("update"), "b/1"))
 	must[Paused](t)(o.Pause(ctx, order("incident"), "prices", time.Time{}))
@@ -145,14 +145,14 @@ func TestLookSettlesWhatIsOver(t *testing.T) {
 		after func(*office) // nil: it stays open
 		want  string
 	}{
-		"a run that is under way": {ask: func(o *office) (Asked, error) { return o.Cancel(ctx, order(""), o.running("prices")) }},
+		"a run that is under way": {ask: func(o *office) (Asked, error) { return o.Cancel(ctx, order("x"), o.running("prices")) }},
 		"a run that has ended": {
-			ask:   func(o *office) (Asked, error) { return o.Cancel(ctx, order(""), o.running("prices")) },
+			ask:   func(o *office) (Asked, error) { return o.Cancel(ctx, order("x"), o.running("prices")) },
 			after: func(o *office) { o.exec(`UPDATE runs SET ended_at = now(), outcome = 'cancelled'`) },
 			want:  "the run has ended: cancelled",
 		},
 		"a run that was pruned": {
-			ask:   func(o *office) (Asked, error) { return o.Cancel(ctx, order(""), o.running("prices")) },
+			ask:   func(o *office) (Asked, error) { return o.Cancel(ctx, order("x"), o.running("prices")) },
 			after: func(o *office) { o.exec(`DELETE FROM runs`) },
 			want:  "not on record",
 		},

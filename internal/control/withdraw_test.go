@@ -38,7 +38,7 @@ func TestOnlyAWaitingRequestForARunIsWithdrawn(t *testing.T) {
 	begun := must[Asked](t)(o.RunNow(ctx, order(""), "prices", nil, ""))
 	run := o.running("prices")
 	o.exec(`UPDATE runs SET request_id = $1 WHERE id = $2`, begun.ID, run)
-	cancel := must[Asked](t)(o.Cancel(ctx, order(""), run))
+	cancel := must[Asked](t)(o.Cancel(ctx, order("x"), run))
 	settled := must[Asked](t)(o.RunNow(ctx, order(""), "plain", nil, ""))
 	o.exec(`UPDATE requests SET done_at = now(), result = 'refused: no' WHERE id = $1`, settled.ID)
 	held := must[Asked](t)(o.RunNow(ctx, order(""), "plain", nil, ""))

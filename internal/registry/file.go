@@ -136,6 +136,7 @@ func (f *jobsFile) changeSchedule(j *Job, schedule, zone entry) {
 	if !read || schedule.value == nil && zone.value == nil {
 		return
 	}
+	spec = typed(spec)
 	was, wasIn := j.Schedule.parts()
 	switch {
 	case schedule.value != nil:

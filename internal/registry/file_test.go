@@ -41,6 +41,10 @@ func TestJobsFileChangesWhatItNamesAndNothingElse(t *testing.T) {
 		// The zone of the job stays, as every field that the file does not name.
 		{"daily: {schedule: '30 9 * * *'}", func(d, _, _ *Job) { d.Schedule = Cron("30 9 * * *").In("Europe/Berlin") }},
 		{"daily: {schedule: CRON_TZ=Asia/Tokyo 30 9 * * *}", func(d, _, _ *Job) { d.Schedule = Cron("30 9 * * *").In("Asia/Tokyo") }},
+		// As it is shown.
+		{"daily: {schedule: cron 30 9 * * * Asia/Tokyo}", func(d, _, _ *Job) { d.Schedule = Cron("30 9 * * *").In("Asia/Tokyo") }},
+		{"daily: {schedule: cron 30 9 * * MON-FRI}", func(d, _, _ *Job) { d.Schedule = Cron("30 9 * * MON-FRI").In("Europe/Berlin") }},
+		{"daily: {schedule: every 1 h 30 m}", func(d, _, _ *Job) { d.Schedule = Every(90 * time.Minute) }},
 		{"daily: {zone: America/New_York}", func(d, _, _ *Job) { d.Schedule = Cron("0 8 * * *").In("America/New_York") }},
 		{"daily:\n  timeout: 90s\n  jitter: 1m\n", func(d, _, _ *Job) { d.Timeout, d.Jitter = 90*time.Second, time.Minute }},
 		{"daily: {timeout: 0}", func(d, _, _ *Job) { d.Timeout = 0 }},
@@ -204,4 +208,17 @@ func FuzzOverride(f *testing.F) {
 			t.Errorf("%q: %d jobs, %v", file, len(jobs), err)
 		}
 	})
+}
+
+func TestAScheduleIsReadAsItIsShown(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Schedule{
+		Every(5 * time.Second), Every(90 * time.Minute), Continuous, OnDemand, Cron("*/7 * * * *"), Cron("30 9 * * MON-FRI").In("Europe/Berlin"),
+		Cron("@daily").In("Asia/Tokyo"), Cron("CRON_TZ=UTC 0 0 1 * *"),
+	} {
+		read, err := ParseSchedule(s.String(), "")
+		if err != nil || read.String() != s.String() {
+			t.Errorf("%s is read as %s, %v", s, read, err)
+		}
+	}
 }

@@ -70,7 +70,7 @@ func (s Schedule) In(zone string) Schedule {
 // ParseSchedule reads what a person writes: "every 5s", "continuous", "on demand", or a cron spec,
 // which is in the zone if one is given. Only a cron spec has a zone: for the others it is ignored.
 func ParseSchedule(text, zone string) (Schedule, error) {
-	text = strings.Join(strings.Fields(text), " ")
+	text = typed(text)
 	period, fixed := strings.CutPrefix(text, "every ")
 	switch {
 	case text == Continuous.String():
@@ -78,7 +78,7 @@ func ParseSchedule(text, zone string) (Schedule, error) {
 	case text == OnDemand.String():
 		return OnDemand, nil
 	case fixed:
-		every, err := time.ParseDuration(period)
+		every, err := time.ParseDuration(strings.ReplaceAll(period, " ", ""))
 		if err != nil {
 			return Schedule{}, fmt.Errorf(`%q: after "every" comes a duration with its unit, such as "every 5s"`, text)
 		}
@@ -89,6 +89,21 @@ func ParseSchedule(text, zone string) (Schedule, error) {
 		return Schedule{}, fmt.Errorf(`%w (or else "every 5s", "continuous", "on demand")`, err)
 	}
 	return s, nil
+}
+
+// typed is a text in the form that is read, where it is in the one that is shown: a calendar's zone
+// stands behind its spec there.
+func typed(text string) string {
+	fields := strings.Fields(text)
+	if n := len(fields); n > 2 && fields[0] == "cron" {
+		zone := fields[n-1]
+		if fields = fields[1:]; zone != "Local" && zone[0] >= 'A' {
+			if _, err := time.LoadLocation(zone); err == nil {
+				fields = append([]string{cron.ZonePrefix + zone}, fields[:n-2]...)
+			}
+		}
+	}
+	return strings.Join(fields, " ")
 }
 
 // calendar keeps a spec that is wrong, for Err to say so.

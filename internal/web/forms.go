@@ -200,7 +200,7 @@ func resumeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	if err != nil {
 		return form{}, err
 	}
-	f := form{Title: "Resume " + clip(l.Job, 100), Submit: "Resume", Reason: "optional"}
+	f := form{Title: "Resume " + clip(l.Job, 100), Submit: "Resume", Reason: "required"}
 	if p := l.Paused; p != nil {
 		f.Says = []string{fmt.Sprintf("Paused by %s since %s: %s", clip(p.By, 100), at(p.At).Text, clip(p.Reason, 300))}
 	}
@@ -216,7 +216,7 @@ func pauseAllForm(_ *server, _ *http.Request, snap status.Snapshot) (form, error
 }
 
 func resumeAllForm(_ *server, _ *http.Request, snap status.Snapshot) (form, error) {
-	f := form{Title: "Resume all jobs", Submit: "Resume all jobs", Reason: "optional"}
+	f := form{Title: "Resume all jobs", Submit: "Resume all jobs", Reason: "required"}
 	if len(snap.Pauses) > 0 && snap.Pauses[0].Job == status.AllJobs {
 		p := snap.Pauses[0]
 		f.Says = []string{fmt.Sprintf("Paused by %s since %s: %s", clip(p.By, 100), at(p.At).Text, clip(p.Reason, 300))}
@@ -262,13 +262,13 @@ func cancelForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	for _, l := range snap.Leases {
 		if l.Last != nil && fmt.Sprint(l.Last.ID) == id && l.Last.EndedAt.IsZero() {
 			return form{
-				Title: fmt.Sprintf("Cancel run %s of %s", id, clip(l.Job, 100)), Submit: "Cancel the run", Reason: "optional",
+				Title: fmt.Sprintf("Cancel run %s of %s", id, clip(l.Job, 100)), Submit: "Cancel the run", Reason: "required",
 				Says: []string{fmt.Sprintf("%s ends the run's context. How soon the run returns is its own matter.", host(l.Owner))},
 			}, nil
 		}
 	}
 	return form{
-		Title: "Cancel run " + clip(id, 20), Submit: "Cancel the run", Reason: "optional",
+		Title: "Cancel run " + clip(id, 20), Submit: "Cancel the run", Reason: "required",
 		Says: []string{"It is not the newest run of any job that is running: it may have ended."},
 	}, nil
 }

@@ -66,11 +66,11 @@ func TestProveThePageWorksBehindNginx(t *testing.T) {
 		path, headers string
 		external      bool
 	}{
-		"kept":                                        {"", keepsHost, true},
-		"stripped":                                    {"/", keepsHost, true},
-		"kept, another Host":                          {"", "", true},
-		"stripped, another Host":                      {"/", "proxy_set_header X-Forwarded-Host $http_host;", true},
-		"stripped, without --external-url":            {"/", keepsHost, false},
+		"kept":                             {"", keepsHost, true},
+		"stripped":                         {"/", keepsHost, true},
+		"kept, another Host":               {"", "", true},
+		"stripped, another Host":           {"/", "proxy_set_header X-Forwarded-Host $http_host;", true},
+		"stripped, without --external-url": {"/", keepsHost, false},
 		"kept, X-Forwarded-Prefix, no --external-url": {"", keepsHost + " proxy_set_header X-Forwarded-Prefix /ops/rota;", false},
 	} {
 		t.Run(name, func(t *testing.T) {
