@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -98,4 +99,66 @@ func copyOf(ctx context.Context, conn *pgx.Conn, number int, leases []lease.Leas
 		}
 	}
 	return time.Since(began), nil
+}
+
+const (
+	// articlePace is how often the article's loop runs its statement.
+	articlePace = 5 * time.Second
+
+	articleReleaseSQL = `UPDATE leadership SET expires_at = now() - interval '1 second' WHERE job_name = $1 AND owner = $2`
+
+	articleWriteSQL = `
+INSERT INTO article_status AS s (bridge_id, health, checked_at, epoch) VALUES ('LP-1', 'UP', now(), $1)
+    ON CONFLICT (bridge_id) DO UPDATE SET health = EXCLUDED.health, checked_at = EXCLUDED.checked_at, epoch = EXCLUDED.epoch
+ WHERE s.epoch <= EXCLUDED.epoch`
+)
+
+// articleHandovers is how long the article's loop takes from the leader's return, at any moment, to
+// the first write of the copy that stands by. That copy looks at a phase of its own, so that one
+// look after the release is all that there is to wait for.
+func (w *world) articleHandovers(ctx context.Context, n int) (took []time.Duration, err error) {
+	if _, err := w.db.Exec(ctx, "CREATE TABLE article_status (bridge_id text PRIMARY KEY, health text NOT NULL, checked_at timestamptz NOT NULL, epoch bigint NOT NULL)"); err != nil {
+		return nil, err
+	}
+	copies := make(chan time.Duration, n)
+	var all sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n { // all at once, each with a lease of its own: they only wait
+		all.Go(func() {
+			d, err := w.articleHandover(ctx, fmt.Sprint("article", i))
+			copies <- d
+			errs <- err
+		})
+	}
+	all.Wait()
+	for range n {
+		took = append(took, <-copies)
+		if err := <-errs; err != nil {
+			return nil, err
+		}
+	}
+	return took, nil
+}
+
+func (w *world) articleHandover(ctx context.Context, job string) (time.Duration, error) {
+	if _, err := w.db.Exec(ctx, articleUpsert, job, "leader"); err != nil {
+		return 0, err
+	}
+	look := time.NewTimer(rand.N(articlePace)) // the leader returns now
+	defer look.Stop()
+	returned := time.Now()
+	if _, err := w.db.Exec(ctx, articleReleaseSQL, job, "leader"); err != nil {
+		return 0, err
+	}
+	select {
+	case <-look.C:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	var epoch int64
+	if err := w.db.QueryRow(ctx, articleUpsert, job, "standby").Scan(&epoch); err != nil {
+		return 0, err
+	}
+	_, err := w.db.Exec(ctx, articleWriteSQL, epoch)
+	return time.Since(returned), err
 }
