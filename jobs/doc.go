@@ -24,6 +24,11 @@
 //     end early should. Pass run.DB on as a registry.Reader.
 //   - Protects: the tables that it writes through the fence, by name and unique key.
 //   - Args: a struct with its limits, for a jobs file and an operator's "run now" to change.
+//   - Shards: 4 splits the job by the keys of its work, on as many replicas as there are: each shard is
+//     led, and runs at each tick, by itself, and does those keys for which run.Owns(key). Each table in
+//     Protects then names the key column that decides whose a row is in Shard, and none is Large. SQL in
+//     a Tx must keep to the shard's rows by itself: WHERE rota_shard(venue, of) = shard. The number is
+//     changed by a release; in a tick that spans the change a key may be done twice, and none is left out.
 //   - Timeout: what a run may take; 0: as long as the term lasts.
 //   - Retry: {Attempts: 3, Pause: time.Second, Longest: time.Minute} tries a run that failed, panicked
 //     or took too long again, at most so often in all, with a pause that doubles up to the longest.

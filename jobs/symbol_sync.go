@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	symbolsTable     = fence.Table{Name: "symbols", Key: []string{"venue", "symbol"}}
-	symbolListsTable = fence.Table{Name: "symbol_lists", Key: []string{"venue"}}
+	symbolsTable     = fence.Table{Name: "symbols", Key: []string{"venue", "symbol"}, Shard: "venue"}
+	symbolListsTable = fence.Table{Name: "symbol_lists", Key: []string{"venue"}, Shard: "venue"}
 )
 
 func init() {
@@ -29,6 +29,7 @@ func init() {
 		Schedule: registry.Cron("*/2 * * * *"),
 		Timeout:  10 * time.Minute,
 		Protects: []fence.Table{symbolsTable, symbolListsTable},
+		Shards:   2, // by venue
 		Args:     symbolSyncArgs{Timeout: 20 * time.Second, MaxBytes: 32 << 20},
 		Run:      symbolSync,
 	})
@@ -54,7 +55,8 @@ SELECT v.name, v.url, coalesce(l.etag, '') AS etag
   FROM venues v LEFT JOIN symbol_lists l ON l.venue = v.name AND l.url = v.url
  ORDER BY v.name`
 
-// symbolSync goes on after a venue that fails, and reports all that did.
+// symbolSync syncs the venues that are its shard's. It goes on after one that fails, and reports all
+// that did.
 func symbolSync(ctx context.Context, run *registry.Run) error {
 	rows, err := run.DB.Query(ctx, venuesSQL)
 	if err != nil {
@@ -66,6 +68,9 @@ func symbolSync(ctx context.Context, run *registry.Run) error {
 	}
 	var failed []error
 	for _, v := range venues {
+		if !run.Owns(v.Name) {
+			continue
+		}
 		err := syncVenue(ctx, run, v)
 		switch {
 		case errors.Is(err, fence.ErrFenced):

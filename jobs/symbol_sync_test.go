@@ -106,7 +106,7 @@ func TestSymbolsFollowTheVenuesList(t *testing.T) {
 	t.Parallel()
 	db, web := pgtest.New(t), newSampleVenue(t)
 	mustExec(t, db, `INSERT INTO venues VALUES ('A-gone', 'http://127.0.0.1:1/'), ('XETR', $1)`, web.URL)
-	leader := jobtest.Lead(t, db, "symbol_sync")
+	leader := jobtest.LeadOwner(t, db, "symbol_sync", "XETR")
 	for _, c := range []struct {
 		list, want string
 		sent       int64
@@ -130,12 +130,34 @@ func TestSymbolsFollowTheVenuesList(t *testing.T) {
 	}
 }
 
+// Both shards together do every venue, and each its own alone.
+func TestEachVenueIsSyncedByTheShardThatOwnsIt(t *testing.T) {
+	t.Parallel()
+	db, web := pgtest.New(t), newSampleVenue(t)
+	web.list.Store(`{"symbols": [{"symbol": "BMW", "tick_size": "0.02"}]}`)
+	mustExec(t, db, `INSERT INTO venues SELECT 'V' || i, $1 FROM generate_series(1, 8) AS i`, web.URL)
+	if err := jobtest.LeadOwner(t, db, "symbol_sync", "XETR").Do(); err != nil {
+		t.Fatal(err)
+	}
+	const wantSQL = `SELECT string_agg(name, ' ' ORDER BY name) FROM venues WHERE rota_shard(name, 2) = rota_shard('XETR', 2)`
+	got, want := lines(t, db, `SELECT string_agg(venue, ' ' ORDER BY venue) FROM symbol_lists`), lines(t, db, wantSQL)
+	if got != want || want == "" {
+		t.Errorf("a shard has synced %q, want %q", got, want)
+	}
+	if err := jobtest.LeadOwner(t, db, "symbol_sync", "XLON").Do(); err != nil { // the other
+		t.Fatal(err)
+	}
+	if got := lines(t, db, `SELECT count(*)::text FROM symbol_lists`); got != "8" {
+		t.Errorf("%s of 8 venues are synced", got)
+	}
+}
+
 // P3: neither the symbols nor the version, which would keep its successor from fetching them.
 func TestSupersededLeaderChangesNoSymbolAndNoVersion(t *testing.T) {
 	t.Parallel()
 	db, web := pgtest.New(t), newSampleVenue(t)
 	mustExec(t, db, `INSERT INTO venues VALUES ('XETR', $1)`, web.URL)
-	leader := jobtest.Lead(t, db, "symbol_sync")
+	leader := jobtest.LeadOwner(t, db, "symbol_sync", "XETR")
 	web.list.Store(`{"symbols": [{"symbol": "BMW", "tick_size": "0.02"}]}`)
 	if err := leader.Do(); err != nil {
 		t.Fatal(err)

@@ -48,6 +48,7 @@ type jobRow struct {
 	About    string      `json:"about"`
 	Schedule string      `json:"schedule"`
 	Words    string      `json:"schedule_words"`
+	Shards   int         `json:"shards"` // leases; 1: it is whole
 	Protects []string    `json:"protects"`
 	Next     []time.Time `json:"next"` // empty: continuous, or only when asked
 	Enabled  bool        `json:"enabled"`
@@ -61,7 +62,8 @@ func describeJobs(jobs []registry.Job, now time.Time, n int) []jobRow {
 	rows := make([]jobRow, 0, len(jobs))
 	for _, j := range jobs {
 		row := jobRow{
-			Name: j.Name, About: j.About, Schedule: j.Schedule.String(), Words: j.Schedule.Words(),
+			Shards: max(1, j.Shards),
+			Name:   j.Name, About: j.About, Schedule: j.Schedule.String(), Words: j.Schedule.Words(),
 			Protects: []string{}, Next: nextTicks(j, now, n), Enabled: !j.Disabled, Warnings: j.Schedule.Warnings(), Source: j.Source,
 		}
 		for _, t := range j.Protects {

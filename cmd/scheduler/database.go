@@ -203,6 +203,7 @@ const missingRightsSQL = `SELECT t || ' (' || string_agg(r, ', ' ORDER BY r) || 
 	(VALUES ('leadership', 'SELECT'), ('leadership', 'INSERT'), ('leadership', 'UPDATE'), ('terms', 'SELECT'),
 		('abilities', 'SELECT'), ('abilities', 'INSERT'), ('replicas', 'SELECT'), ('replicas', 'INSERT'), ('replicas', 'UPDATE'), ('replicas', 'DELETE'),
 		('lease_epochs', 'SELECT'), ('lease_epochs', 'UPDATE'),
+		('job_shards', 'SELECT'), ('job_shards', 'INSERT'), ('job_shards', 'UPDATE'),
 		('progress', 'SELECT'), ('progress', 'INSERT'), ('progress', 'UPDATE'),
 		('runs', 'SELECT'), ('runs', 'INSERT'), ('runs', 'UPDATE'), ('runs', 'DELETE'), ('terms', 'DELETE'), ('requests', 'DELETE'),
 		('requests', 'SELECT'), ('requests', 'UPDATE'), ('pauses', 'SELECT'), ('audit', 'INSERT')) AS needed (t, r)

@@ -36,7 +36,7 @@ schedule, since their jobs file changes it.`,
 			rows := describeJobs(jobs, time.Now(), 1)
 			counted := glance(cmd.Context(), cfg, env)
 			for i, j := range jobs {
-				rows[i].Counted = differing(j, counted[j.Name])
+				rows[i].Counted = differing(j, countedBy(j, counted))
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"jobs": rows})
@@ -57,7 +57,7 @@ schedule, since their jobs file changes it.`,
 
 func printJobs(out io.Writer, rows []jobRow) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tSCHEDULE\tPROTECTS\tNEXT")
+	fmt.Fprintln(w, "JOB\tSHARDS\tSCHEDULE\tPROTECTS\tNEXT")
 	for _, r := range rows {
 		next := make([]string, 0, len(r.Next))
 		for _, t := range r.Next {
@@ -66,7 +66,11 @@ func printJobs(out io.Writer, rows []jobRow) error {
 		if !r.Enabled {
 			next = []string{"disabled"}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Words, dashed(r.Protects), dashed(next))
+		shards := "-"
+		if r.Shards > 1 {
+			shards = fmt.Sprint(r.Shards)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Name, shards, r.Words, dashed(r.Protects), dashed(next))
 	}
 	return w.Flush()
 }

@@ -92,14 +92,14 @@ func TestDisabledJobIsNotCompetedFor(t *testing.T) {
 	path := jobsFile(t, "quote_watch: {enabled: false}\nsymbol_sync: {schedule: every 1h}\n")
 	p := launch(t, url, "", "--jobs-file", path).serving()
 	db := lookAt(t, url)
-	for _, name := range []string{"bridge_health", "reconciliation", "symbol_sync"} {
+	for _, name := range []string{"bridge_health", "reconciliation", "symbol_sync.1of2", "symbol_sync.2of2"} {
 		db.ledBy(name, p)
 	}
 	if n := db.number(`SELECT count(*) FROM leadership WHERE job_name = 'quote_watch'`); n != 0 {
 		t.Error("the disabled job has a lease")
 	}
 	eventually(t, 10*time.Second, "progress has the schedule of the file", func() bool {
-		return db.number(`SELECT count(*) FROM progress WHERE lease = 'symbol_sync' AND schedule = 'every 1h0m0s'`) == 1
+		return db.number(`SELECT count(*) FROM progress WHERE lease LIKE 'symbol_sync._of2' AND schedule = 'every 1h0m0s'`) == 2
 	})
 }
 
@@ -108,7 +108,7 @@ func TestScheduleThatAReplicasFileChangesIsToldOf(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	db := lookAt(t, url)
-	db.execute(`INSERT INTO progress (lease, last_tick, schedule) VALUES ('symbol_sync', now(), 'every 4s'), ('bridge_health', now(), 'every 3s')`)
+	db.execute(`INSERT INTO progress (lease, last_tick, schedule) VALUES ('symbol_sync.1of2', now(), 'every 4s'), ('bridge_health', now(), 'every 3s')`)
 	path := jobsFile(t, "symbol_sync: {schedule: every 4s}\n")
 	for _, command := range []string{"jobs list", "jobs next symbol_sync", "jobs next symbol_sync --last", "jobs show symbol_sync"} {
 		for _, file := range [][]string{nil, {"--jobs-file", path}} {

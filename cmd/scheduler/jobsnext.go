@@ -41,7 +41,7 @@ tick that was taken, and what became of it.`,
 			}
 			said := ticking{Job: job.Name, Next: nextTicks(job, time.Now(), n)}
 			if !last {
-				said.Counted = differing(job, glance(cmd.Context(), cfg, env)[job.Name])
+				said.Counted = differing(job, countedBy(job, glance(cmd.Context(), cfg, env)))
 			} else {
 				if said, err = readTicking(cmd.Context(), cfg, env, job, n); err != nil {
 					return err
@@ -94,10 +94,24 @@ type lastTaken struct {
 func readTicking(ctx context.Context, cfg Config, env []string, job registry.Job, n int) (ticking, error) {
 	var last status.LastTick
 	err := reading(ctx, cfg, env, nil, func(r *status.Reader) (err error) {
-		last, err = r.LastTick(ctx, job.Name)
+		last, err = lastTick(ctx, r, job)
 		return err
 	})
 	return tickingOf(job, last, n), err
+}
+
+// lastTick is how far the job's schedule has come: with shards, that one's which has come the least far.
+func lastTick(ctx context.Context, r *status.Reader, job registry.Job) (least status.LastTick, err error) {
+	for i, lease := range job.Leases() {
+		t, err := r.LastTick(ctx, lease)
+		if err != nil {
+			return t, err
+		}
+		if i == 0 || least.Tick.IsZero() || !t.Tick.IsZero() && t.Tick.Before(least.Tick) {
+			least = t
+		}
+	}
+	return least, nil
 }
 
 // tickingOf says when the job is due after the moment at which its last tick was read.

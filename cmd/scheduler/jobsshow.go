@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -48,7 +47,8 @@ func jobsShowCommand(env []string) *cobra.Command {
 // A shownJob is all that there is to say of a job.
 type shownJob struct {
 	status.Moment
-	Job      status.JobJSON       `json:"job"`
+	Job      status.JobJSON       `json:"job"`    // of a job with shards, the first
+	Leases   []status.JobJSON     `json:"leases"` // one, or one for each shard
 	Enabled  bool                 `json:"enabled"`
 	Policies policies             `json:"policies"`
 	Protects []string             `json:"protects"`
@@ -60,6 +60,7 @@ type shownJob struct {
 	Counted  string               `json:"replicas_schedule,omitempty"` // where the replicas use another, by the database
 
 	lease status.Lease
+	all   []status.Lease
 	runs  []status.Run
 	open  []status.Request
 }
@@ -88,14 +89,18 @@ func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (s
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(snap.Leases, func(l status.Lease) bool { return l.Job == job.Name })
-		s.Moment, s.lease = snap.Moment(), snap.Leases[i] // a job that is known is in every snapshot
+		for _, l := range snap.Leases { // a job that is known is in every snapshot
+			if l.Job == job.Name {
+				s.all, s.Leases = append(s.all, l), append(s.Leases, l.JobJSON())
+			}
+		}
+		s.Moment, s.lease = snap.Moment(), s.all[0]
 		s.Job, s.Next = s.lease.JobJSON(), nextTicks(job, snap.AsOf, shownTicks)
 		counted, err := r.Schedules(ctx)
 		if err != nil {
 			return err
 		}
-		s.Counted = differing(job, counted[job.Name])
+		s.Counted = differing(job, countedBy(job, counted))
 		if err := s.readWaiting(ctx, r, job.Name); err != nil {
 			return err
 		}
@@ -155,7 +160,7 @@ func printJob(out io.Writer, s shownJob) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	l := s.lease
-	line("job", "%s", l.Name)
+	line("job", "%s", l.Job)
 	line("about", "%s", dash(l.About))
 	line("runbook", "%s", dash(l.Runbook))
 	line("source", "%s", s.Source)
@@ -168,20 +173,28 @@ func printJob(out io.Writer, s shownJob) error {
 	if args, err := json.Marshal(s.Args); err == nil && s.Args != nil {
 		line("arguments", "%s", plain(string(args), 1000))
 	}
-	line("state", "%s", stateOf(l, s.Enabled))
 	if p := l.Paused; p != nil {
 		line("paused", "%s", pausedWords(p))
 	}
-	if t := l.LastEnd; t != nil {
-		line("before", "epoch %d of %s ended %s: %s", t.Epoch, plain(t.Owner, 80), stamp(t.EndedAt), plain(t.Reason, 80))
+	for _, l := range s.all {
+		of := ""
+		if l.Of > 1 {
+			line("shard", "%d of %d, lease %s", l.Shard, l.Of, l.Name)
+			of = " "
+		}
+		line(of+"state", "%s", stateOf(l, s.Enabled))
+		if t := l.LastEnd; t != nil {
+			line(of+"before", "epoch %d of %s ended %s: %s", t.Epoch, plain(t.Owner, 80), stamp(t.EndedAt), plain(t.Reason, 80))
+		}
+		if l.Of > 1 {
+			tellSuccess(line, of, l)
+		}
 	}
 	for _, q := range s.open {
 		line("waiting", "request %d by %s, since %s%s", q.ID, plain(q.By, 80), stamp(q.MadeAt), because(q.Reason, 80))
 	}
-	line("last success", "%s", stamp(l.LastSuccess))
-	line("refused", "%d late writes, over the kept history", l.Refused)
-	if !l.DueSince.IsZero() {
-		line("due", "%s, and not taken yet", stamp(l.DueSince))
+	if l.Of < 2 {
+		tellSuccess(line, "", l)
 	}
 	for i, t := range s.Next {
 		line([]string{"next ticks", ""}[min(i, 1)], "%s", stamp(t))
@@ -190,6 +203,15 @@ func printJob(out io.Writer, s shownJob) error {
 		return err
 	}
 	return printRuns(out, s.AsOf, s.runs)
+}
+
+// tellSuccess tells how a lease's work goes.
+func tellSuccess(line func(name, format string, args ...any), of string, l status.Lease) {
+	line(of+"last success", "%s", stamp(l.LastSuccess))
+	line(of+"refused", "%d late writes, over the kept history", l.Refused)
+	if !l.DueSince.IsZero() {
+		line(of+"due", "%s, and not taken yet", stamp(l.DueSince))
+	}
 }
 
 func stateOf(l status.Lease, enabled bool) string {

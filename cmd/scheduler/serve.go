@@ -195,7 +195,7 @@ const slack = 500 * time.Millisecond
 func (r *replica) run(ctx context.Context, jobs []registry.Job) error {
 	leases := make([]lease.Lease, 0, len(jobs))
 	for _, j := range jobs {
-		leases = append(leases, lease.Lease{Name: j.Name, Job: j.Name, Unbroken: j.Schedule.Kind() == registry.Unbroken})
+		leases = append(leases, lease.Leases(j.Name, j.Shards, j.Schedule.Kind() == registry.Unbroken)...)
 	}
 	ended := make(chan error, 2)
 	go func() { ended <- r.work.Run(ctx) }()

@@ -109,7 +109,12 @@ func reportAsked(cmd *cobra.Command, f *orderFlags, a control.Asked) error {
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), askedJSON{Asked: a})
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "request %d\n", a.ID)
+	if len(a.Shards) == 0 {
+		a.Shards = []control.Asked{a}
+	}
+	for _, one := range a.Shards {
+		fmt.Fprintf(cmd.OutOrStdout(), "request %d\n", one.ID)
+	}
 	tellExpected(cmd, a)
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,10 +23,12 @@ func jobsRunCommand(env []string) *cobra.Command {
 	cfg := Defaults()
 	var f orderFlags
 	var args, key string
+	var shard int
 	cmd := &cobra.Command{
 		Use: "run NAME", Short: "Run a job now, on the replica that leads it",
 		Long: `Run asks the leader of a job for a run besides its ticks. It comes after the run that may be under way,
-and a pause does not keep it back. Asked again with the same key, it is the same run.
+and a pause does not keep it back. Asked again with the same key, it is the same run. Of a job with shards
+each runs, or the one that --shard names.
 
 With --wait the exit code is 0 only if the run succeeded, and 6 if it was made and did not.`,
 		Example:           `  scheduler jobs run reconciliation --args '{"Limit": 10}' --key ticket-4711 --wait`,
@@ -36,14 +39,26 @@ With --wait the exit code is 0 only if the run succeeded, and 6 if it was made a
 				return coded(exitUsage, errors.New(`--key "": an empty key would be none; leave the flag out, or give one`))
 			}
 			return atDesk(cmd, cfg, env, func(ctx context.Context, desk *control.Desk) error {
-				a, err := desk.RunNow(ctx, f.order(), names[0], json.RawMessage(args), key)
-				if err != nil {
+				var a control.Asked
+				var err error
+				if cmd.Flags().Changed("shard") {
+					a, err = desk.RunShard(ctx, f.order(), names[0], shard, json.RawMessage(args), key)
+				} else {
+					a, err = desk.RunNow(ctx, f.order(), names[0], json.RawMessage(args), key)
+				}
+				switch {
+				case err != nil:
 					return err
-				}
-				if !f.wait {
+				case !f.wait:
 					return reportAsked(cmd, &f, a)
+				case len(a.Shards) == 0:
+					return awaitRun(ctx, cmd, &f, desk, a)
 				}
-				return awaitRun(ctx, cmd, &f, desk, a)
+				var failed error // all are waited for, and the first that went wrong is told
+				for _, one := range a.Shards {
+					failed = cmp.Or(failed, awaitRun(ctx, cmd, &f, desk, one))
+				}
+				return failed
 			})
 		},
 	}
@@ -52,7 +67,8 @@ With --wait the exit code is 0 only if the run succeeded, and 6 if it was made a
 	flags := cmd.Flags()
 	flags.StringVar(&args, "args", "", "a JSON `object` that changes the job's arguments for this run")
 	flags.StringVar(&key, "key", "", "a `text` that makes it safe to ask again: one key, one run")
-	for _, name := range []string{"args", "key"} {
+	flags.IntVar(&shard, "shard", 0, "only this one of the job's shards, from `1`")
+	for _, name := range []string{"args", "key", "shard"} {
 		_ = flags.SetAnnotation(name, flagOnly, nil)
 	}
 	return cmd

@@ -36,7 +36,7 @@ func (d *Desk) Await(ctx context.Context, request int64) (result string, err err
 }
 
 const nextLeaderSQL = `
-SELECT owner, epoch FROM leadership WHERE job_name = $1 AND epoch > $2 AND expires_at > clock_timestamp()`
+SELECT owner, epoch FROM leadership WHERE job_name = $1 AND epoch > $2 AND owner <> '' AND expires_at > clock_timestamp()`
 
 // AwaitLeader returns who leads a lease under an epoch above the given one, once somebody does.
 func (d *Desk) AwaitLeader(ctx context.Context, lease string, above int64) (owner string, epoch int64, err error) {

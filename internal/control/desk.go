@@ -80,6 +80,8 @@ type Asked struct {
 	Run     int64  `json:"run,omitempty"`     // the run that is to end
 	Replica string `json:"replica,omitempty"` // the owner that is to carry it out; empty: nobody for now
 	Expect  string `json:"expect"`            // what will come of it, in a sentence
+
+	Shards []Asked `json:"shards,omitempty"` // of a job with shards: the requests, one for each; ID is the first's
 }
 
 // deskSettings bounds a transaction on the server, so that nothing is done minutes late and nobody
@@ -182,7 +184,7 @@ type leader struct {
 }
 
 const leaderSQL = `
-SELECT l.owner, l.epoch, l.expires_at > clock.at, m.id IS NOT NULL,
+SELECT l.owner, l.epoch, l.owner <> '' AND l.expires_at > clock.at, m.id IS NOT NULL,
        (SELECT count(*) FROM replicas r WHERE r.expires_at > clock.at AND NOT r.draining AND r.id <> l.owner)
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock, leadership l
   LEFT JOIN replicas m ON m.id = l.owner AND m.expires_at > clock_timestamp()
@@ -200,8 +202,22 @@ func (t tx) leader(ctx context.Context, lease string) (l leader, found bool, err
 	return l, true, nil
 }
 
-// jobOf is the job that a lease leads: a shard's name is the job's, a dot, and its place.
+// jobOf is the job that a lease leads.
 func jobOf(lease string) string {
-	job, _, _ := strings.Cut(lease, ".")
+	job, _, _ := registry.LeaseOf(lease)
 	return job
+}
+
+// counted refuses a lease of a count that is not in force, for nobody leads it.
+func (d *Desk) counted(ctx context.Context, t tx, lease string) error {
+	job, _, of := registry.LeaseOf(lease)
+	n, err := d.count(ctx, t, job)
+	if err != nil || n == max(1, of) {
+		return err
+	}
+	if n == 1 {
+		return refuse(ErrRefused, "nobody leads %q: job %q has no shards, and its lease is %[2]q", lease, job)
+	}
+	leases := registry.Job{Name: job, Shards: n}.Leases()
+	return refuse(ErrRefused, "nobody leads %q: job %q has %d shards, and their leases are %s to %s", lease, job, n, leases[0], leases[n-1])
 }

@@ -55,6 +55,9 @@ func (d *Desk) ledBy(ctx context.Context, t tx, lease string) (leader, error) {
 			return leader{}, refuse(ErrNotFound, "there is no lease %q: leases list has those that there are", lease)
 		}
 	}
+	if err := d.counted(ctx, t, lease); found && err != nil {
+		return leader{}, err
+	}
 	return leader{}, refuse(ErrRefused, "nobody leads %q: there is no term to end", lease)
 }
 

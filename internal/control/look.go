@@ -12,8 +12,8 @@ import (
 // the pauses in force.
 //
 // It first settles what no replica can carry out any more, or has carried out already: a cancel
-// whose run has ended, a step down whose term is over, a drain of a replica that leads nothing and
-// takes nothing more. What makes a request so never changes back, so it does not matter which
+// whose run has ended, a step down whose term is over, a run of a shard that is no more, a drain of a
+// replica that leads nothing and takes nothing more. What makes a request so never changes back, so it does not matter which
 // replica sees it, or how late. A replica whose membership has only just run out may be back in a
 // moment, and is not gone yet. Rows that somebody holds are skipped: a look waits for nothing.
 const lookSQL = `
@@ -27,6 +27,11 @@ judged AS MATERIALIZED (
                CASE WHEN l.job_name IS NULL OR l.epoch <> q.epoch OR l.expires_at <= clock.at
                     THEN 'the term has ended: ' || coalesce((SELECT t.end_reason FROM terms t
                           WHERE t.job_name = q.lease AND t.epoch = q.epoch), 'expired') END
+           WHEN 'run' THEN
+               CASE WHEN l.owner = '' AND l.expires_at > clock.at AND EXISTS (
+                         SELECT FROM job_shards s
+                          WHERE s.job = q.job AND s.n <> coalesce(substring(q.lease FROM '\.\d+of(\d{1,4})$')::integer, 1))
+                    THEN 'the job has another count of shards now: ask again' END
            WHEN 'drain' THEN
                CASE WHEN m.id IS NULL OR m.expires_at <= clock.at - interval '30 seconds' THEN 'the replica has gone'
                     WHEN m.draining AND NOT EXISTS (SELECT FROM leadership h WHERE h.owner = q.replica AND h.expires_at > clock.at)
@@ -34,7 +39,7 @@ judged AS MATERIALIZED (
            END AS fate
       FROM clock, requests q
       LEFT JOIN runs r ON q.kind = 'cancel' AND r.id = q.run_id
-      LEFT JOIN leadership l ON q.kind = 'step_down' AND l.job_name = q.lease
+      LEFT JOIN leadership l ON q.kind IN ('step_down', 'run') AND l.job_name = q.lease
       LEFT JOIN replicas m ON q.kind = 'drain' AND m.id = q.replica
      WHERE q.done_at IS NULL),
 fated AS MATERIALIZED (SELECT id, fate FROM judged WHERE fate IS NOT NULL),

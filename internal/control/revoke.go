@@ -95,21 +95,24 @@ func (d *Desk) revokeTerm(ctx context.Context, o Order, done Revoked, t term, ab
 type term struct {
 	owner string
 	epoch int64
-	known int64 // the highest epoch of the row and its history
+	known int64 // the highest epoch of the row, its history, and the other leases of its job
 	held  bool
+	out   bool // the job has another count of shards
 	half  bool // a revoke ended it and came no further
 }
 
 const termSQL = `
-SELECT l.owner, l.epoch, greatest(l.epoch, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = l.job_name)),
-       l.expires_at > clock_timestamp(),
+SELECT l.owner, l.epoch, greatest(l.epoch, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = l.job_name),
+                                  (SELECT s.epoch_high FROM job_shards s WHERE s.job = $4)),
+       l.owner <> '' AND l.expires_at > clock_timestamp(), l.owner = '' AND l.expires_at > clock_timestamp(),
        NOT starts_with(l.owner, $2) AND EXISTS (SELECT FROM terms t WHERE t.job_name = l.job_name AND t.epoch = l.epoch AND t.end_reason = $3)
   FROM leadership l WHERE l.job_name = $1`
 
 func (d *Desk) termOf(ctx context.Context, lease string) (t term, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err = d.db.QueryRow(ctx, termSQL, pgx.QueryExecModeExec, lease, revokedBy, reasonRevoked).Scan(&t.owner, &t.epoch, &t.known, &t.held, &t.half)
+	err = d.db.QueryRow(ctx, termSQL, pgx.QueryExecModeExec, lease, revokedBy, reasonRevoked, jobOf(lease)).
+		Scan(&t.owner, &t.epoch, &t.known, &t.held, &t.out, &t.half)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && d.compiledIn(lease):
 		return term{}, refuse(ErrRefused, "nobody has led %q yet: there is neither a term to end nor an epoch to raise", lease)
@@ -131,6 +134,8 @@ func (t term) refusal(lease string, above int64) error {
 	switch {
 	case t.known >= absurdEpoch-1:
 		return refuse(ErrRefused, "the epoch of %q is %d, too near the end of what a bigint holds: no later term could begin; set the row's epoch, and those in terms, by hand", lease, t.known)
+	case t.out:
+		return refuse(ErrRefused, "nobody leads %q: its job has another count of shards, leases list has their leases", lease)
 	case t.held, t.half, t.known < above:
 		return nil
 	case above > 0:
@@ -183,9 +188,15 @@ func (d *Desk) expire(ctx context.Context, o Order, done Revoked, t term, above 
 // under way.
 const liftSQL = `
 UPDATE leadership l
-   SET owner = $4, epoch = greatest(l.epoch, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = $1), $5::bigint) + 1
+   SET owner = $4, epoch = greatest(l.epoch, (SELECT max(t.epoch) FROM terms t WHERE t.job_name = $1), $5::bigint, $6::bigint) + 1
  WHERE l.job_name = $1 AND l.owner = $2 AND l.epoch = $3 AND l.expires_at <= clock_timestamp()
 RETURNING l.epoch`
+
+// The leases of a job share one order of epochs, which an acquisition locks before any of them too.
+const (
+	lockShardsSQL  = `SELECT epoch_high FROM job_shards WHERE job = $1 FOR UPDATE`
+	raiseShardsSQL = `UPDATE job_shards SET epoch_high = greatest(epoch_high, $2) WHERE job = $1`
+)
 
 // lift is the second commit; 0: another term has begun.
 func (d *Desk) lift(ctx context.Context, o Order, done Revoked, t term, above int64) (epoch int64, err error) {
@@ -193,10 +204,17 @@ func (d *Desk) lift(ctx context.Context, o Order, done Revoked, t term, above in
 		if err := x.exec(ctx, reasonSQL, reasonRevoked); err != nil {
 			return err
 		}
-		err := x.row(ctx, liftSQL, done.Lease, t.owner, t.epoch, revokedBy+o.By, above).Scan(&epoch)
+		var high int64
+		if err := ignoreNoRows(x.row(ctx, lockShardsSQL, done.Job).Scan(&high)); err != nil {
+			return err
+		}
+		err := x.row(ctx, liftSQL, done.Lease, t.owner, t.epoch, revokedBy+o.By, above, high).Scan(&epoch)
 		if err != nil {
 			epoch = 0
 			return ignoreNoRows(err)
+		}
+		if err := x.exec(ctx, raiseShardsSQL, done.Job, epoch); err != nil {
+			return err
 		}
 		return x.write(ctx, o, line{
 			action: actionRevoke, job: done.Job, lease: done.Lease, replica: done.Owner,

@@ -19,30 +19,105 @@ const (
 
 // RunNow asks for a run of a job besides its ticks, with a JSON object laid over its arguments. The
 // job's leader runs it, once, after the run that it may be at; a pause does not keep it from doing so.
+// Of a job with shards each is asked, in a request of its own.
 //
 // A request that is made again under the same key is the same one, and must have the same arguments;
-// so with a key it is safe to ask again when the answer was lost.
+// so with a key it is safe to ask again when the answer was lost. Shards each have one of the key.
 func (d *Desk) RunNow(ctx context.Context, o Order, job string, args json.RawMessage, key string) (Asked, error) {
+	return d.runNow(ctx, o, job, 0, args, key)
+}
+
+// RunShard is RunNow for one of a job's shards, from 1, of as many as are in force.
+func (d *Desk) RunShard(ctx context.Context, o Order, job string, shard int, args json.RawMessage, key string) (Asked, error) {
+	if shard < 1 {
+		return Asked{}, refuse(ErrInvalid, "shard %d: they count from 1", shard)
+	}
+	return d.runNow(ctx, o, job, shard, args, key)
+}
+
+func (d *Desk) runNow(ctx context.Context, o Order, job string, shard int, args json.RawMessage, key string) (Asked, error) {
 	o, err := o.checked(false)
 	if err != nil {
 		return Asked{}, err
+	}
+	if whole, k, _ := registry.LeaseOf(job); k > 0 {
+		return Asked{}, refuse(ErrInvalid, "%q is the lease of a shard: name its job, %q, and the shard", job, whole)
 	}
 	kept, err := d.runnable(job, args, key)
 	if err != nil {
 		return Asked{}, err
 	}
-	var a Asked
+	var all []Asked
 	err = d.do(ctx, "ask for a run of "+job, steer, func(ctx context.Context, t tx) error {
+		all = nil
 		if err := d.knows(ctx, t, job); err != nil {
 			return err
 		}
-		a = Asked{Job: job, Lease: job}
-		if err := t.insertRun(ctx, o, &a, kept, key); err != nil {
+		leases, err := d.leasesOf(ctx, t, job, shard)
+		if err != nil {
 			return err
 		}
-		return t.expectRun(ctx, &a)
+		for _, lease := range leases {
+			a := Asked{Job: job, Lease: lease}
+			if err := t.insertRun(ctx, o, &a, kept, key); err != nil {
+				return err
+			}
+			if err := t.expectRun(ctx, &a); err != nil {
+				return err
+			}
+			all = append(all, a)
+		}
+		return nil
 	})
-	return a, err
+	switch {
+	case err != nil:
+		return Asked{}, err
+	case len(all) == 1:
+		return all[0], nil
+	}
+	return together(all), nil
+}
+
+// together is the requests for the shards of a job as one.
+func together(all []Asked) Asked {
+	a := Asked{ID: all[0].ID, Job: all[0].Job, Existed: true, Shards: all}
+	a.Expect = fmt.Sprintf("each of the %d shards runs; the first: %s", len(all), all[0].Expect)
+	for _, one := range all {
+		a.Existed = a.Existed && one.Existed
+	}
+	return a
+}
+
+const shardsOfSQL = `SELECT n FROM job_shards WHERE job = $1`
+
+// count is by how many leases a job is led: by what is in force, or by what this program knows.
+func (d *Desk) count(ctx context.Context, t tx, job string) (n int, err error) {
+	err = t.row(ctx, shardsOfSQL, job).Scan(&n)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return max(1, d.jobs[job].Shards), nil
+	case err != nil:
+		return 0, fmt.Errorf("look at the shards of %q: %w", job, err)
+	}
+	return n, nil
+}
+
+// leasesOf are the leases of a job, or that of one of its shards.
+func (d *Desk) leasesOf(ctx context.Context, t tx, job string, shard int) ([]string, error) {
+	n, err := d.count(ctx, t, job)
+	if err != nil {
+		return nil, err
+	}
+	leases := registry.Job{Name: job, Shards: n}.Leases()
+	switch {
+	case shard == 0:
+		return leases, nil
+	case n == 1:
+		return nil, refuse(ErrInvalid, "shard %d: job %q has none", shard, job)
+	case shard > n:
+		return nil, refuse(ErrInvalid, "shard %d: job %q has %d", shard, job, n)
+	}
+	return leases[shard-1 : shard], nil
 }
 
 // runnable refuses what the leader would refuse, as far as it can be known here.
@@ -69,11 +144,11 @@ const (
 	insertRunSQL = `
 INSERT INTO requests (kind, job, lease, args, key, reason, asked_by)
 VALUES ('run', $1, $2, $3::jsonb, nullif($4, ''), $5, $6)
-    ON CONFLICT (job, key) WHERE key IS NOT NULL DO NOTHING
+    ON CONFLICT (lease, key) WHERE key IS NOT NULL DO NOTHING
 RETURNING id`
 	sameKeySQL = `
 SELECT id, args IS NOT DISTINCT FROM $3::jsonb, coalesce(result, '')
-  FROM requests WHERE job = $1 AND key = $2`
+  FROM requests WHERE lease = $1 AND key = $2`
 )
 
 // insertRun makes the request, or finds the one that has its key. One that is being made at the same
@@ -107,7 +182,7 @@ func (t tx) insertRun(ctx context.Context, o Order, a *Asked, args *string, key 
 func (t tx) sameRun(ctx context.Context, a *Asked, args *string, key string) error {
 	var same bool
 	var result string
-	if err := t.row(ctx, sameKeySQL, a.Job, key, args).Scan(&a.ID, &same, &result); err != nil {
+	if err := t.row(ctx, sameKeySQL, a.Lease, key, args).Scan(&a.ID, &same, &result); err != nil {
 		return fmt.Errorf("find the request of key %q: %w", key, err)
 	}
 	if !same {

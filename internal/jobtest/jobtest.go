@@ -5,6 +5,7 @@
 //	successor := leader.Successor()  // another owner takes the lease over and raises the epoch
 //	err = leader.Do()                // fence.ErrFenced, and no row has changed
 //	err = successor.At(tick).Do()    // the run of that tick, whatever the clock says
+//	jobtest.LeadOwner(t, db, "symbol_sync", "XETR") // leads the shard that owns the key
 //	successor.Drain()                // closes Run.Draining, for a job that is to end early
 package jobtest
 
@@ -29,6 +30,7 @@ type Leader struct {
 	t      testing.TB
 	db     *pgxpool.Pool
 	job    registry.Job
+	shard  fence.Shard
 	token  fence.Token
 	term   context.Context
 	writer *fence.Writer
@@ -46,8 +48,22 @@ type draining struct {
 }
 
 // Lead takes the lease of a registered job as a leader would, from whoever holds it, and raises the
-// epoch on the tables that the job protects.
+// epoch on the tables that the job protects. Of a job with shards it is that of the first.
 func Lead(t testing.TB, db *pgxpool.Pool, name string) *Leader {
+	t.Helper()
+	return LeadJob(t, db, named(t, name))
+}
+
+// LeadOwner is Lead for the shard that a key's work is of.
+func LeadOwner(t testing.TB, db *pgxpool.Pool, name, key string) *Leader {
+	t.Helper()
+	j := named(t, name)
+	shards := fence.Shards(j.Shards)
+	return leadShard(t, db, j, shards[fence.ShardOf(key, len(shards))-1])
+}
+
+// named is the registered job of that name.
+func named(t testing.TB, name string) registry.Job {
 	t.Helper()
 	jobs, err := registry.Jobs()
 	if err != nil {
@@ -55,17 +71,22 @@ func Lead(t testing.TB, db *pgxpool.Pool, name string) *Leader {
 	}
 	for _, j := range jobs {
 		if j.Name == name {
-			return LeadJob(t, db, j)
+			return j
 		}
 	}
 	t.Fatalf("there is no job %q: is its package imported?", name)
-	return nil
+	return registry.Job{}
 }
 
 // LeadJob is Lead for a job that is not registered.
 func LeadJob(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
 	t.Helper()
-	l := take(t, db, j)
+	return leadShard(t, db, j, fence.Shards(j.Shards)[0])
+}
+
+func leadShard(t testing.TB, db *pgxpool.Pool, j registry.Job, s fence.Shard) *Leader {
+	t.Helper()
+	l := take(t, db, j, s)
 	l.Raise()
 	return l
 }
@@ -75,29 +96,30 @@ const expireSQL = `
 UPDATE leadership SET expires_at = clock_timestamp() - interval '1 second'
  WHERE job_name = $1 AND expires_at > clock_timestamp()`
 
+// takeSQL: the leases of one job share one order of epochs.
 const takeSQL = `
 INSERT INTO leadership AS l (job_name, owner, expires_at, epoch)
-VALUES ($1, $2, clock_timestamp() + interval '1 hour', 1)
+SELECT $1, $2, clock_timestamp() + interval '1 hour', 1 + coalesce(max(epoch), 0) FROM leadership WHERE job_name = ANY ($3)
 ON CONFLICT (job_name) DO UPDATE
-   SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at, epoch = l.epoch + 1
+   SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at, epoch = EXCLUDED.epoch
 RETURNING epoch`
 
-func take(t testing.TB, db *pgxpool.Pool, j registry.Job) *Leader {
+func take(t testing.TB, db *pgxpool.Pool, j registry.Job, s fence.Shard) *Leader {
 	t.Helper()
 	ctx := context.Background()
 	l := &Leader{
-		t: t, db: db, job: j, token: fence.Token{Lease: j.Name, Owner: "jobtest/" + uuid.NewString()},
+		t: t, db: db, job: j, shard: s, token: fence.Token{Lease: s.Lease(j.Name), Owner: "jobtest/" + uuid.NewString()},
 		attempt: 1, draining: &draining{closed: make(chan struct{})},
 	}
-	if _, err := db.Exec(ctx, expireSQL, j.Name); err != nil {
-		t.Fatalf("expire the lease of %s: %v", j.Name, err)
+	if _, err := db.Exec(ctx, expireSQL, l.token.Lease); err != nil {
+		t.Fatalf("expire the lease %s: %v", l.token.Lease, err)
 	}
-	if err := db.QueryRow(ctx, takeSQL, j.Name, l.token.Owner).Scan(&l.token.Epoch); err != nil {
-		t.Fatalf("take the lease of %s: %v", j.Name, err)
+	if err := db.QueryRow(ctx, takeSQL, l.token.Lease, l.token.Owner, j.Leases()).Scan(&l.token.Epoch); err != nil {
+		t.Fatalf("take the lease %s: %v", l.token.Lease, err)
 	}
 	term, end := context.WithCancelCause(ctx)
 	t.Cleanup(func() { end(nil) })
-	l.term, l.writer = term, fence.NewWriter(term, end, db, l.token, fence.Shard{}, j.Protects...)
+	l.term, l.writer = term, fence.NewWriter(term, end, db, l.token, s, j.Protects...)
 	return l
 }
 
@@ -110,7 +132,7 @@ func (l *Leader) Raise() {
 	if l.raised {
 		return
 	}
-	highest, err := fence.Raise(context.Background(), l.db, l.token, fence.Shard{}, l.job.Protects...)
+	highest, err := fence.Raise(context.Background(), l.db, l.token, l.shard, l.job.Protects...)
 	if err != nil {
 		l.t.Fatalf("raise the epoch: %v", err)
 	}
@@ -130,7 +152,7 @@ func (l *Leader) Do() error {
 		tick = time.Now()
 	}
 	return scheduler.Once(l.term, l.job, &registry.Run{
-		Job: l.job.Name, Tick: tick.UTC().Truncate(time.Second), Attempt: l.attempt, Args: l.job.Args,
+		Job: l.job.Name, Shard: max(1, l.shard.K), Of: max(1, l.shard.Of), Tick: tick.UTC().Truncate(time.Second), Attempt: l.attempt, Args: l.job.Args,
 		DB: l.db, Fence: l.writer, Log: slog.New(slog.NewTextHandler(l.t.Output(), nil)), Draining: l.draining.closed,
 	})
 }
@@ -165,7 +187,7 @@ func (l *Leader) Drain() { l.draining.once.Do(func() { close(l.draining.closed) 
 // the epoch on the protected tables yet.
 func (l *Leader) Takeover() *Leader {
 	l.t.Helper()
-	return take(l.t, l.db, l.job)
+	return take(l.t, l.db, l.job, l.shard)
 }
 
 // Successor is a new term of the lease, of another owner and with a higher epoch, that is ready to

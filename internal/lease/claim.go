@@ -49,8 +49,10 @@ func (e *election) lookAfterClaim() {
 // looked takes what a look says, and claims what it may.
 func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	e.clock.set(l.now, sent, now)
+	l.free = e.inForce(l)
 	e.company.seen(l, sent)
 	e.wakeAtExpiry(l, now)
+	e.resized(l)
 	if claims != e.claims || e.claiming {
 		e.lookAfter = true // an acquisition since then has changed what it says of the leases
 		e.lookAfterClaim()
@@ -59,7 +61,7 @@ func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	e.markFree(l.free, sent)
 	e.seekStrays(l)
 	e.learn()
-	if l.rows() < len(e.seats) {
+	if l.all < len(e.seats) {
 		e.registered = false // somebody has deleted a row
 	}
 	if e.draining || e.joined == sent || e.last == 0 {
@@ -116,7 +118,7 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 	var fresh, left []*seat
 	for _, s := range e.seats {
 		switch {
-		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0:
+		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0 || s.crew.out():
 		case now-s.free >= e.cfg.Renew:
 			left = append(left, s)
 		case to[s.lease.Name] == e.cfg.Owner:
@@ -162,7 +164,7 @@ func (e *election) beginClaim(seats []*seat) (sent time.Duration, claims []claim
 	defer e.mu.Unlock()
 	for _, s := range seats {
 		s.claimed = true
-		claims = append(claims, claim{s.lease.Name, max(s.worked, e.seen[s.lease.Job])})
+		claims = append(claims, claim{s.lease.Name, max(s.worked, e.seen[s.lease.Job]), s.crew.counted()})
 	}
 	return e.sinceBoot(), claims
 }
@@ -195,6 +197,10 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 		switch g.outcome {
 		case won:
 			e.begin(s, g, sent)
+		case held:
+			if s.crew.counted() {
+				e.lookAfter = false // leases of another count are led yet, and their release will say so
+			}
 		case absurd:
 			e.log.Error("epochs near the end of what a bigint holds, the lease is left alone; set leadership.epoch and the protected rows back by hand",
 				"lease", s.lease.Name, "epoch", g.epoch)
@@ -280,7 +286,9 @@ func (e *election) hinted(names []string) {
 		}
 		s := e.seats[n]
 		switch {
-		case s != nil && s.led():
+		case s == nil:
+			e.meetOther(n)
+		case s.led():
 			e.beatTimer.Reset(0) // an operator may have ended the term: ask the database
 		case member == "":
 			open = append(open, leasesOf([]string{n})...)
@@ -298,7 +306,7 @@ func (e *election) hinted(names []string) {
 
 // give notes that a lease is this replica's to claim.
 func (e *election) give(s *seat) {
-	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !s.given {
+	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !s.given && !s.crew.out() {
 		s.given = true
 		e.given = append(e.given, s)
 	}

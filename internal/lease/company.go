@@ -2,15 +2,18 @@ package lease
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"rota/internal/fence"
 )
 
 // A company is the other members as this replica sees them.
 type company struct {
 	peers  []peer              // of the last look, in order
-	loads  map[string]int      // leases of each owner, by the last look
+	loads  map[string]load     // of each owner, by the last look
 	known  map[string]*ability // by id; nil: not found
 	steady time.Duration       // since when looks have shown the same members, by sinceBoot
 }
@@ -25,10 +28,15 @@ func (c *company) seen(l look, sent time.Duration) {
 	if !slices.Equal(peers, c.peers) || c.steady == 0 {
 		c.peers, c.steady = peers, sent
 	}
-	c.loads = make(map[string]int, len(l.owners))
+	c.loads = make(map[string]load, len(l.owners))
 	for _, o := range l.owners {
-		c.loads[o.owner] = o.leases
+		c.loads[o.owner] = o
 	}
+}
+
+// lead reports whether another member is known to be able to lead leases of a kin.
+func (c *company) lead(kin string) bool {
+	return slices.ContainsFunc(c.peers, func(p peer) bool { return c.known[p.ability].lead(kin) })
 }
 
 // strange are the ids of abilities that have not been asked for.
@@ -69,23 +77,34 @@ func (e *election) learn() {
 // standings are the members that count, and this replica among them unless it gives up everything.
 // A term that is about to move counts for the member that it moves to.
 func (e *election) standings() []standing {
-	moving := map[string]int{}
-	own := 0
+	moving := map[string]*standing{}
+	own := standing{owner: e.cfg.Owner, can: e.can}
 	for _, s := range e.seats {
 		switch {
 		case s.term == nil:
 		case s.to == "":
-			own++
+			own.add(s.lease, 1)
 		default:
-			moving[s.to]++
+			if moving[s.to] == nil {
+				moving[s.to] = &standing{}
+			}
+			moving[s.to].add(s.lease, 1)
 		}
 	}
 	var all []standing
 	if !e.draining {
-		all = append(all, standing{e.cfg.Owner, own, e.can})
+		all = append(all, own)
 	}
 	for _, p := range e.company.peers {
-		all = append(all, standing{p.owner, e.company.loads[p.owner] + moving[p.owner], e.company.known[p.ability]})
+		o := e.company.loads[p.owner]
+		m := standing{owner: p.owner, leases: o.leases, shards: maps.Clone(o.shards), can: e.company.known[p.ability]}
+		if more := moving[p.owner]; more != nil {
+			m.leases += more.leases
+			for kin, n := range more.shards {
+				m.addShards(kin, n)
+			}
+		}
+		all = append(all, m)
 	}
 	return all
 }
@@ -107,7 +126,7 @@ func (e *election) balance(l look, sent time.Duration) {
 	moving := 0
 	for _, s := range e.seats {
 		switch {
-		case !s.led():
+		case !s.led() || s.crew.out():
 		case s.to != "":
 			moving++
 		default:
@@ -159,12 +178,12 @@ func memberOf(word string) (string, bool) {
 	return word, strings.HasPrefix(word, memberMark)
 }
 
-// leasesOf are leases by their names. A shard's name is its job's, a dot, and which one it is.
+// leasesOf are leases by their names.
 func leasesOf(names []string) []Lease {
 	all := make([]Lease, len(names))
 	for i, n := range names {
-		job, _, _ := strings.Cut(n, ".")
-		all[i] = Lease{Name: n, Job: job}
+		job, s := fence.SplitLease(n)
+		all[i] = Lease{Name: n, Job: job, Shard: s}
 	}
 	return all
 }

@@ -54,6 +54,24 @@
 // member computes alike: the others' part is played through, and only one's own is done. What is
 // released is announced for one member, its heir.
 //
+// # Shards
+//
+// The leases of a job that is split share a row of job_shards: the count in force, the count whose
+// leases were acquired last, and the highest epoch. It is locked before any of them is acquired
+// (postgres_shards.go). At most one count is led at a time, and no epoch is granted twice in a job.
+//
+//	                 a replica registers another count, or
+//	                 nobody has this one
+//	in force, acting ------------------------------------> not in force, acting: led to its end, not acquired
+//	      ^                                                     |
+//	      | first acquisition: the former                       | first acquisition under the count in force
+//	      | count's leases go out of force                      v
+//	in force, not acting <-------------------------------- out of force: nobody's for a hundred years
+//	                        a replica registers it again
+//
+// A crew (crew.go) is a job's leases as one replica counts them. It gives up those that it leads once
+// another count is in force that a member has.
+//
 // # What if
 //
 // For each statement: what if it executes ten seconds late, what if its answer is lost, what if the
@@ -68,6 +86,11 @@
 //   - An operator who revokes a term announces it as a release. Its replica asks the database at once,
 //     and without the announcement with its next heartbeat. Late, or for a term that lasts, it costs a
 //     heartbeat.
+//   - An acquisition of a shard checks its count with the job's row locked. Late, or after its count has
+//     gone out of force, it takes nothing. Its answer lost, it is as any other.
+//   - A count that is put in force late replaces one that was registered after it: those that have the
+//     other drain. Its answer lost, it is put in force again. One that is put in force for want of a
+//     member names the count that it replaces, and the statement looks for members itself.
 //   - A release names owner and epoch. Late, it ends no later term. Its answer lost, it is sent again,
 //     and finds nothing to do.
 //   - A term that yields is renewed until its lead returns, like any that is asked for. If its heir has

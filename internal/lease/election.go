@@ -31,10 +31,12 @@ type election struct {
 	lookAgain  bool
 	lookAfter  bool // look again after the acquisition under way
 
-	joined   time.Duration // since when we have been a member without a break
-	chosen   bool          // leases were chosen since then
-	can      *ability      // what this replica can lead
-	company  company       // the other members, as of the last look
+	joined   time.Duration    // since when we have been a member without a break
+	chosen   bool             // leases were chosen since then
+	can      *ability         // what this replica can lead
+	company  company          // the other members, as of the last look
+	crews    map[string]*crew // by job
+	resizing bool             // a count is being put in force
 	learning bool
 	given    []*seat // leases that were released in our favour, to be claimed next
 	claiming bool
@@ -54,11 +56,13 @@ type election struct {
 
 // A seat is one lease as this replica sees it.
 type seat struct {
-	lease  Lease
-	term   *Term // led, or ended and not yet returned, or not yet released
-	back   bool  // the lead has returned
-	locked bool  // the last renewal or release found the row locked
-	worked int64 // the highest epoch that this process has worked under
+	lease   Lease
+	crew    *crew
+	term    *Term // led, or ended and not yet returned, or not yet released
+	back    bool  // the lead has returned
+	stopped bool  // its series are gone, for it is out of force
+	locked  bool  // the last renewal or release found the row locked
+	worked  int64 // the highest epoch that this process has worked under
 
 	free    time.Duration // since when every look has seen it free, by sinceBoot; 0: it is not
 	claimed bool          // an acquisition is under way
@@ -72,13 +76,20 @@ type seat struct {
 func (s *seat) led() bool { return s.term != nil && !s.term.over() && !s.back }
 
 func newElection(e *Elector, seats map[string]*seat, lead func(*Term)) *election {
-	jobs := make([]string, 0, len(seats))
+	kin := make([]string, 0, len(seats))
+	crews := map[string]*crew{}
 	for _, s := range seats {
-		jobs = append(jobs, s.lease.Job)
+		kin = append(kin, s.lease.kin())
+		c := crews[s.lease.Job]
+		if c == nil {
+			c = &crew{job: s.lease.Job, count: s.lease.count(), new: true}
+			crews[s.lease.Job] = c
+		}
+		c.seats, s.crew = append(c.seats, s), c
 	}
-	can := newAbility(jobs)
+	can := newAbility(kin)
 	return &election{
-		Elector: e, lead: lead, seats: seats, started: time.Now(), can: can, company: newCompany(can),
+		Elector: e, lead: lead, seats: seats, crews: crews, started: time.Now(), can: can, company: newCompany(can),
 		dog:  newWatchdog(e.sinceBoot, e.cfg.margin()/4),
 		chat: &chatter{log: e.log},
 	}

@@ -6,19 +6,45 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"rota/internal/fence"
 )
 
 // A Lease is a row to compete for.
 type Lease struct {
-	Name     string // leadership.job_name
-	Job      string // the job that it leads
-	Unbroken bool   // its work lasts for the whole of a term: it is moved only if nothing else can be
+	Name     string      // leadership.job_name
+	Job      string      // the job that it leads
+	Shard    fence.Shard // which part of the job; zero: all of it
+	Unbroken bool        // its work lasts for the whole of a term: it is moved only if nothing else can be
+}
+
+// Leases are those of a job that is split into so many shards; of 0 and 1 it is one lease.
+func Leases(job string, of int, unbroken bool) []Lease {
+	shards := fence.Shards(of)
+	all := make([]Lease, len(shards))
+	for i, s := range shards {
+		all[i] = Lease{Name: s.Lease(job), Job: job, Shard: s, Unbroken: unbroken}
+	}
+	return all
+}
+
+// count is how many leases the job has with this one.
+func (l Lease) count() int { return max(1, l.Shard.Of) }
+
+// kin is what the leases of one job have in common that a member can lead all of or none: the job
+// and its count.
+func (l Lease) kin() string {
+	if l.Shard.Whole() {
+		return l.Job
+	}
+	return l.Job + ".of" + strconv.Itoa(l.Shard.Of)
 }
 
 // An Elector wins leases and keeps them. Make one with New; it runs once.
@@ -79,10 +105,15 @@ func newElector(s store, cfg Config) (*Elector, error) {
 // could not be served at all; an unreachable database is waited for.
 func (e *Elector) Run(ctx context.Context, leases []Lease, lead func(*Term)) error {
 	seats := make(map[string]*seat, len(leases))
+	counts := make(map[string]int, len(leases))
 	for _, l := range leases {
 		if l.Name == "" || seats[l.Name] != nil {
 			return fmt.Errorf("lease %q: names must be unique and not empty", l.Name)
 		}
+		if n, met := counts[l.Job]; met && n != l.count() {
+			return fmt.Errorf("lease %q: job %q has %d leases and %d: a replica can lead it by one count alone", l.Name, l.Job, n, l.count())
+		}
+		counts[l.Job] = l.count()
 		seats[l.Name] = &seat{lease: l}
 		e.metrics.start(l)
 	}

@@ -85,6 +85,10 @@ func (f *faulty) acquire(ctx context.Context, owner string, lease time.Duration,
 	})
 }
 
+func (f *faulty) resize(ctx context.Context, asked []resize) ([]string, error) {
+	return through(ctx, f, "resize", func(ctx context.Context) ([]string, error) { return f.store.resize(ctx, asked) })
+}
+
 func (f *faulty) release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error) {
 	return through(ctx, f, "release", func(ctx context.Context) ([]verdict, error) {
 		return f.store.release(ctx, owner, reason, held, to)

@@ -147,7 +147,7 @@ func (e *election) retry() {
 			d, _ := s.term.due()
 			left = max(left, d-now)
 			held, seats = append(held, holding{s.lease.Name, s.term.Token.Epoch}), append(seats, s)
-		case s.term == nil && s.busy > 0 && !s.claimed:
+		case s.term == nil && s.busy > 0 && !s.claimed && !s.crew.out():
 			claims = append(claims, s)
 		}
 	}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"rota/internal/fence"
 )
 
 // memory is the store of tests whose time is simulated. It does what the statements of postgres do,
@@ -19,6 +22,7 @@ type memory struct {
 	terms   map[string]int64 // the highest epoch in the history
 	members map[string]memberRow
 	skilled map[string]ability
+	shards  map[string]*shardsRow
 	ears    map[int]chan []string
 	ear     int
 	deaf    bool // announcements do not arrive
@@ -40,8 +44,16 @@ type memberRow struct {
 	ability  string
 }
 
+// A shardsRow is a row of job_shards.
+type shardsRow struct {
+	n, acting  int
+	generation int64
+	high       int64
+	held       bool
+}
+
 func newMemory(now func() time.Time) *memory {
-	return &memory{now: now, rows: map[string]*row{}, terms: map[string]int64{}, members: map[string]memberRow{}, skilled: map[string]ability{}, ears: map[int]chan []string{}}
+	return &memory{now: now, rows: map[string]*row{}, terms: map[string]int64{}, members: map[string]memberRow{}, skilled: map[string]ability{}, shards: map[string]*shardsRow{}, ears: map[int]chan []string{}}
 }
 
 func (m *memory) changed() {
@@ -54,12 +66,45 @@ func (m *memory) register(_ context.Context, names []string, a ability) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skilled[a.id] = a
-	for _, n := range names {
+	jobs, counts, whole := shardsIn(names)
+	for _, n := range slices.Concat(names, whole) {
 		if m.rows[n] == nil {
 			m.rows[n] = &row{expires: m.now().Add(-time.Second)}
 		}
 	}
+	for i, job := range jobs {
+		if m.shards[job] == nil {
+			m.shards[job] = &shardsRow{n: int(counts[i]), acting: 1, high: m.rows[job].epoch}
+		}
+	}
 	return nil
+}
+
+func (m *memory) resize(_ context.Context, asked []resize) (settled []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range asked {
+		s := m.shards[a.job]
+		if s == nil || s.held {
+			continue
+		}
+		settled = append(settled, a.job)
+		if a.orphan == 0 || s.n == a.orphan && !m.has(Leases(a.job, a.orphan, false)[0].kin()) {
+			s.n = a.count
+		}
+	}
+	m.changed()
+	return settled, nil
+}
+
+// has reports whether a member can lead leases of a kin.
+func (m *memory) has(kin string) bool {
+	for _, r := range m.members {
+		if a := m.skilled[r.ability]; r.expires.After(m.now()) && !r.draining && a.lead(kin) {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *memory) beat(ctx context.Context, self member, held []holding) ([]verdict, look, error) {
@@ -88,7 +133,13 @@ func (m *memory) abilities(_ context.Context, ids []string) (found []ability, er
 func (m *memory) look(_ context.Context, owner string) (look, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := look{now: m.now()}
+	l := look{now: m.now(), all: len(m.rows)}
+	for job, s := range m.shards {
+		if l.counts == nil {
+			l.counts = map[string]int{}
+		}
+		l.counts[job] = s.n
+	}
 	for id, r := range m.members {
 		if id != owner && r.expires.After(l.now) && !r.draining {
 			l.peers = append(l.peers, peer{id, r.ability})
@@ -97,16 +148,19 @@ func (m *memory) look(_ context.Context, owner string) (look, error) {
 	loads := map[string]load{}
 	for _, name := range slices.Sorted(maps.Keys(m.rows)) {
 		r := m.rows[name]
-		if !r.expires.After(l.now) {
+		if !r.expires.After(l.now) || r.owner == nobody {
 			l.free = append(l.free, name)
 			continue
 		}
 		o, ok := loads[r.owner]
-		if !ok || r.expires.Before(o.earliest) {
-			o.earliest = r.expires
+		if !ok {
+			o = load{owner: r.owner, earliest: r.expires}
 		}
-		o.owner = r.owner
-		o.leases++
+		kin := ""
+		if leases := leasesOf([]string{name}); !leases[0].Shard.Whole() {
+			kin = leases[0].kin()
+		}
+		o.add(kin, 1, r.expires)
 		loads[r.owner] = o
 	}
 	for _, owner := range slices.Sorted(maps.Keys(loads)) {
@@ -147,7 +201,13 @@ func (m *memory) acquire(_ context.Context, owner string, lease time.Duration, c
 	defer m.mu.Unlock()
 	grants := make([]grant, len(claims))
 	now := m.now()
+	counted := map[string][]int{}
 	for i, c := range claims {
+		if c.counted {
+			job, _ := fence.SplitLease(c.name)
+			counted[job] = append(counted[job], i)
+			continue
+		}
 		r := m.rows[c.name]
 		switch {
 		case r == nil || r.expires.After(now):
@@ -167,8 +227,102 @@ func (m *memory) acquire(_ context.Context, owner string, lease time.Duration, c
 		r.owner, r.epoch, r.expires, r.since = owner, known+1, now.Add(lease), now
 		m.terms[c.name] = known + 1
 	}
+	for job, places := range counted {
+		slices.SortFunc(places, func(a, b int) int { return strings.Compare(claims[a].name, claims[b].name) })
+		if m.acquireShards(job, owner, lease, claims, places, grants) && wait {
+			return nil, context.DeadlineExceeded
+		}
+	}
 	m.changed()
 	return grants, nil
+}
+
+// acquireShards acquires leases of one job that has a count. It reports whether a row is locked.
+func (m *memory) acquireShards(job, owner string, lease time.Duration, claims []claim, places []int, grants []grant) (locked bool) {
+	s, now := m.shards[job], m.now()
+	count := func(name string) int { _, s := fence.SplitLease(name); return max(1, s.Of) }
+	if s == nil || s.n != count(claims[places[0]].name) {
+		return false
+	}
+	free := func(r *row) bool { return r != nil && (!r.expires.After(now) || r.owner == nobody) }
+	all := func(what outcome) {
+		for _, i := range places {
+			if r := m.rows[claims[i].name]; r != nil && (what == held || free(r)) {
+				grants[i].outcome = what
+			}
+		}
+	}
+	if s.held {
+		all(busy)
+		return true
+	}
+	var former []*row
+	known := s.high
+	if s.acting != s.n {
+		led := false
+		for _, l := range Leases(job, s.acting, false) {
+			if r := m.rows[l.Name]; r != nil {
+				former = append(former, r)
+				led = led || !r.held && r.owner != nobody && r.expires.After(now)
+				locked = locked || r.held
+				known = max(known, r.epoch)
+			}
+		}
+		switch {
+		case led:
+			all(held)
+			return false
+		case locked:
+			for _, i := range places {
+				if m.rows[claims[i].name] != nil {
+					grants[i].outcome = busy
+				}
+			}
+			return true
+		}
+	}
+	for _, l := range Leases(job, s.n, false) {
+		if r := m.rows[l.Name]; r != nil {
+			known = max(known, r.epoch)
+		}
+	}
+	for _, i := range places {
+		known = max(known, claims[i].seen, m.terms[claims[i].name])
+	}
+	next, out, any := known, known+1, false
+	if s.acting != s.n {
+		next++
+	}
+	for _, i := range places {
+		r := m.rows[claims[i].name]
+		switch {
+		case !free(r):
+		case r.held:
+			locked, grants[i].outcome = true, busy
+		case known >= absurdEpoch:
+			grants[i] = grant{outcome: absurd, epoch: known}
+		default:
+			next++
+			g := grant{outcome: won, epoch: next, first: r.epoch == 0 || r.owner == nobody}
+			if !g.first {
+				g.idle = now.Sub(r.expires)
+			}
+			grants[i], any = g, true
+			r.owner, r.epoch, r.expires, r.since = owner, next, now.Add(lease), now
+			m.terms[claims[i].name] = next
+		}
+	}
+	if !any {
+		return locked
+	}
+	for _, r := range former {
+		r.owner, r.epoch, r.expires = nobody, out, now.Add(100*365*24*time.Hour)
+	}
+	if s.acting != s.n {
+		s.acting, s.generation = s.n, s.generation+1
+	}
+	s.high = next
+	return locked
 }
 
 func (m *memory) release(_ context.Context, owner, _ string, held []holding, to []string) ([]verdict, error) {
@@ -256,6 +410,16 @@ func (m *memory) get(name string) row {
 		return *r
 	}
 	return row{}
+}
+
+func (m *memory) rowNames() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := map[string]bool{}
+	for name := range m.rows {
+		names[name] = true
+	}
+	return names
 }
 
 func (r row) String() string { return fmt.Sprintf("%s@%d until %s", r.owner, r.epoch, r.expires) }

@@ -81,20 +81,26 @@ func newMetrics(reg prometheus.Registerer, lease time.Duration, ahead func() tim
 
 // start makes the series of a lease exist.
 func (m *metrics) start(l Lease) {
-	m.leader.WithLabelValues(l.Job, "").Set(0)
+	m.leader.WithLabelValues(l.Job, l.Shard.String()).Set(0)
 	m.resets.WithLabelValues(l.Job)
 	for _, e := range events {
 		m.transitions.WithLabelValues(l.Job, e)
 	}
 }
 
+// stop takes away the series of a lease that is out of force.
+func (m *metrics) stop(l Lease) {
+	m.leader.DeleteLabelValues(l.Job, l.Shard.String())
+	m.epoch.DeleteLabelValues(l.Job, l.Shard.String())
+}
+
 // begin counts a term's beginning, and returns what counts its end.
 func (m *metrics) begin(l Lease, epoch int64) (end func(cause error)) {
-	m.leader.WithLabelValues(l.Job, "").Set(1)
-	m.epoch.WithLabelValues(l.Job, "").Set(float64(epoch))
+	m.leader.WithLabelValues(l.Job, l.Shard.String()).Set(1)
+	m.epoch.WithLabelValues(l.Job, l.Shard.String()).Set(float64(epoch))
 	m.transitions.WithLabelValues(l.Job, "acquired").Inc()
 	return func(cause error) {
-		m.leader.WithLabelValues(l.Job, "").Set(0)
+		m.leader.WithLabelValues(l.Job, l.Shard.String()).Set(0)
 		m.transitions.WithLabelValues(l.Job, event(cause)).Inc()
 	}
 }

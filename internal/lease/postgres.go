@@ -51,14 +51,16 @@ const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - i
 const registerAbilitySQL = `INSERT INTO abilities (id, jobs) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`
 
 func (p *postgres) register(ctx context.Context, names []string, a ability) error {
+	jobs, counts, whole := shardsIn(names)
 	// In parts, which stay registered if the caller gives up: replicas that start together wait for each
 	// other's rows, and would never come to the end of 100,000 at once.
-	for some := range slices.Chunk(names, mostAtOnce) {
+	for some := range slices.Chunk(slices.Concat(names, whole), mostAtOnce) {
 		if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{some}})); err != nil {
 			return fmt.Errorf("register %d leases: %w", len(names), err)
 		}
 	}
 	err := run(ctx, p.db, leaseTx(ctx, "",
+		statement{sql: registerShardsSQL, args: []any{jobs, counts}},
 		statement{sql: registerAbilitySQL, args: []any{a.id, a.names()}},
 		statement{sql: forgetSQL}))
 	if err != nil {
@@ -156,23 +158,28 @@ func readVerdicts(rows pgx.Rows, verdicts []verdict) error {
 	return nil
 }
 
-// Membership, and a look at everybody: one row for each owner of unexpired leases, one, without
-// owner, for all that have expired, and one, with an ability, for each other member. It takes no locks: an upsert whose condition is false would
+// Membership, and a look at everybody: one row for each owner of unexpired leases, and for each job
+// of which it has several, one for all that have expired or are out of force, one for each other member, and one for each
+// job that has, or had, several leases. It takes no locks: an upsert whose condition is false would
 // lock the row of the lease, and hold up its renewal.
 const lookSQL = `
-SELECT clock.at, g.owner, coalesce(g.leases, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}'), g.ability
+SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}')
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
   LEFT JOIN (
-       SELECT owner, count(*) AS leases, min(expires_at) AS earliest,
-              array_agg(job_name) FILTER (WHERE owner IS NULL) AS free, NULL AS ability
+       SELECT CASE WHEN owner IS NULL THEN 'free' ELSE 'led' END AS kind, owner, kin AS word, count(*) AS n,
+              min(expires_at) AS earliest, array_agg(job_name) FILTER (WHERE owner IS NULL) AS free
          FROM (SELECT job_name, expires_at,
-                      CASE WHEN expires_at > now.at THEN owner END AS owner
+                      CASE WHEN expires_at > now.at AND owner <> '' THEN owner END AS owner,
+                      CASE WHEN expires_at > now.at AND owner <> '' AND strpos(job_name, '.') > 0
+                           THEN regexp_replace(job_name, '\.\d+of(\d+)$', '.of\1') END AS kin
                  FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now) AS l
-        GROUP BY owner
+        GROUP BY owner, kin
        UNION ALL
-       SELECT id, 0, expires_at, NULL, ability
+       SELECT 'peer', id, ability, 0, expires_at, NULL
          FROM replicas, (SELECT clock_timestamp() AS at OFFSET 0) AS now
-        WHERE expires_at > now.at AND NOT draining AND id <> $1) AS g ON true`
+        WHERE expires_at > now.at AND NOT draining AND id <> $1
+       UNION ALL
+       SELECT 'count', NULL, job, n, NULL, NULL FROM job_shards) AS g ON true`
 
 const memberSQL = `
 INSERT INTO replicas AS r (id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining, ability)
@@ -223,18 +230,33 @@ func (p *postgres) look(ctx context.Context, owner string) (look, error) {
 }
 
 func (l *look) read(rows pgx.Rows) error {
-	var owner, able *string
-	var leases int64
+	var kind *string // nil: there is nothing at all
+	var owner, word string
+	var n int64
 	var earliest time.Time
 	var free []string
-	_, err := pgx.ForEachRow(rows, []any{&l.now, &owner, &leases, &earliest, &free, &able}, func() error {
+	loads := map[string]int{} // places in owners
+	_, err := pgx.ForEachRow(rows, []any{&l.now, &kind, &owner, &word, &n, &earliest, &free}, func() error {
 		switch {
-		case owner == nil:
+		case kind == nil:
+		case *kind == "free":
+			l.all += len(free)
 			l.free = append(l.free, free...)
-		case able != nil:
-			l.peers = append(l.peers, peer{*owner, *able})
+		case *kind == "peer":
+			l.peers = append(l.peers, peer{owner, word})
+		case *kind == "count":
+			if l.counts == nil {
+				l.counts = map[string]int{}
+			}
+			l.counts[word] = int(n)
 		default:
-			l.owners = append(l.owners, load{owner: *owner, leases: int(leases), earliest: earliest})
+			l.all += int(n)
+			at, met := loads[owner]
+			if !met {
+				at, loads[owner] = len(l.owners), len(l.owners)
+				l.owners = append(l.owners, load{owner: owner, earliest: earliest})
+			}
+			l.owners[at].add(word, int(n), earliest)
 		}
 		return nil
 	})
@@ -275,7 +297,7 @@ SELECT a.i, CASE WHEN l.expires_at <= clock_timestamp() THEN 1 ELSE 0 END, 0, fa
 const absurdEpoch = int64(1) << 62
 
 func (p *postgres) acquire(ctx context.Context, owner string, lease time.Duration, claims []claim, wait bool) ([]grant, error) {
-	if len(claims) == 1 && !wait && !ofShard(claims[0].name) {
+	if len(claims) == 1 && !wait && !claims[0].counted {
 		g, ok, err := p.acquireOne(ctx, owner, lease, claims[0])
 		if err != nil {
 			return nil, fmt.Errorf("acquire %s: %w", claims[0].name, err) // it may have come through: not asked again
@@ -284,23 +306,50 @@ func (p *postgres) acquire(ctx context.Context, owner string, lease time.Duratio
 			return []grant{g}, nil
 		}
 	}
-	sql := fmt.Sprintf(acquireSQL, "SKIP LOCKED")
+	how := "SKIP LOCKED"
 	if wait {
-		sql = fmt.Sprintf(acquireSQL, "")
+		how = ""
 	}
+	// Those of a job that has a count have a transaction of their own, so that none undoes the other.
+	var parts [2][]claim
+	for _, c := range claims {
+		parts[asInt(c.counted)] = append(parts[asInt(c.counted)], c)
+	}
+	told := [2][]grant{make([]grant, len(parts[0])), make([]grant, len(parts[1]))}
+	var segments []segment
+	if len(parts[0]) > 0 {
+		segments = append(segments, leaseTx(ctx, "", acquireWhole(owner, lease, parts[0], how, told[0])))
+	}
+	if len(parts[1]) > 0 {
+		segments = append(segments, leaseTx(ctx, "", acquireShards(owner, lease, parts[1], how, told[1])...))
+	}
+	if err := run(ctx, p.db, segments...); err != nil {
+		return nil, fmt.Errorf("acquire %d leases: %w", len(claims), err)
+	}
+	grants := make([]grant, len(claims))
+	for i, c := range claims {
+		grants[i], told[asInt(c.counted)] = told[asInt(c.counted)][0], told[asInt(c.counted)][1:]
+	}
+	return grants, nil
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// acquireWhole is the statement that acquires leases of jobs that have one each.
+func acquireWhole(owner string, lease time.Duration, claims []claim, how string, grants []grant) statement {
 	names, seen := make([]string, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
 		names[i], seen[i] = c.name, c.seen
 	}
-	grants := make([]grant, len(claims))
-	err := run(ctx, p.db, leaseTx(ctx, "", statement{
-		sql: sql, args: []any{owner, names, seen, lease, absurdEpoch},
+	return statement{
+		sql: fmt.Sprintf(acquireSQL, how), args: []any{owner, names, seen, lease, absurdEpoch},
 		read: func(rows pgx.Rows) error { return readGrants(rows, grants) },
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("acquire %d leases: %w", len(claims), err)
 	}
-	return grants, nil
 }
 
 func readGrants(rows pgx.Rows, grants []grant) error {

@@ -206,7 +206,7 @@ func must(t *testing.T, err error) {
 func many(n int) (names []string, claims []claim, held []holding) {
 	for i := range n {
 		name := fmt.Sprintf("job%05d", i)
-		names, claims, held = append(names, name), append(claims, claim{name, 0}), append(held, holding{name, 1})
+		names, claims, held = append(names, name), append(claims, claim{name: name, seen: 0}), append(held, holding{name, 1})
 	}
 	return names, claims, held
 }
@@ -218,7 +218,7 @@ func TestRenewalsOutliveAFailedLook(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
 	must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
-	mustAcquire(t, s, "r1", claim{"a", 0})
+	mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
 	if _, err := db.Exec(t.Context(), "DROP TABLE replicas"); err != nil {
 		t.Fatal(err)
 	}
@@ -283,19 +283,19 @@ func TestAcquisitionSkipsALeaseThatAFencedWriteHolds(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, 10*time.Second)
 	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
-	mustAcquire(t, s, "r0", claim{"a", 0}, claim{"b", 0})
+	mustAcquire(t, s, "r0", claim{name: "a"}, claim{name: "b"})
 	tx, err := db.Begin(t.Context())
 	must(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT rota_guard('a', 'r0', 1)")
 	must(t, err)
 	_, err = db.Exec(t.Context(), "UPDATE leadership SET expires_at = clock_timestamp()")
 	must(t, err)
-	if g := mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0}); g[0].outcome != busy || g[1].outcome != won {
+	if g := mustAcquire(t, s, "r1", claim{name: "a"}, claim{name: "b"}); g[0].outcome != busy || g[1].outcome != won {
 		t.Errorf("got %+v, want busy and won", g)
 	}
 	var wg sync.WaitGroup
 	var g []grant
-	wg.Go(func() { g, err = s.acquire(context.Background(), "r1", hour, []claim{{"a", 0}}, true) })
+	wg.Go(func() { g, err = s.acquire(context.Background(), "r1", hour, []claim{{name: "a"}}, true) })
 	await(t, "it waits", func() bool {
 		return query[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1
 	})
@@ -326,7 +326,7 @@ func TestBlockingAcquireLooksAfterItsWait(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			g, err = s.acquire(ctx, "r1", hour, []claim{{name, 0}}, true)
+			g, err = s.acquire(ctx, "r1", hour, []claim{{name: name}}, true)
 		})
 		await(t, "it waits", func() bool {
 			return query[int](t, db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())") == 1
@@ -352,7 +352,7 @@ func TestServerGivesUpWithItsCaller(t *testing.T) {
 	letGo := holdRow(t, db, "a")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := s.acquire(ctx, "r1", hour, []claim{{"a", 0}}, true); err == nil {
+	if _, err := s.acquire(ctx, "r1", hour, []claim{{name: "a"}}, true); err == nil {
 		t.Fatal("acquired a locked row")
 	}
 	await(t, "nobody waits for the row", func() bool {

@@ -19,7 +19,7 @@ func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
 	must(t, s.register(t.Context(), []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
-	mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0}, claim{"c", 0})
+	mustAcquire(t, s, "r1", claim{name: "a", seen: 0}, claim{name: "b", seen: 0}, claim{name: "c", seen: 0})
 	expiries := func() map[string]time.Time {
 		at := map[string]time.Time{}
 		for _, name := range []string{"a", "b", "c"} {
@@ -48,7 +48,7 @@ func TestRenewalDoesNotWaitForAHeldRow(t *testing.T) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
 	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
-	mustAcquire(t, s, "r1", claim{"a", 0}, claim{"b", 0})
+	mustAcquire(t, s, "r1", claim{name: "a", seen: 0}, claim{name: "b", seen: 0})
 	for strength, want := range map[string]verdict{
 		"UPDATE": locked, "NO KEY UPDATE": locked, "SHARE": locked, "KEY SHARE": renewed,
 	} {
@@ -116,7 +116,7 @@ func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
 			db := pgtest.New(t)
 			s := newPostgres(db, 20*time.Second)
 			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
-			mustAcquire(t, s, "r1", claim{"a", 0})
+			mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
 			_, err := db.Exec(t.Context(), stretchSQL)
 			must(t, err)
 			cfg := db.Config().Copy()

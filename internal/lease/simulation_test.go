@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -11,20 +12,25 @@ import (
 	"time"
 )
 
-// A simulation is three replicas, four leases and a competitor that speaks the article's SQL, under
-// random faults: calls that fail, hang, execute late or lose their answers, locked rows, suspended
-// machines, drains and restarts. What P1, P2, P5 and P6 promise is checked after every change of a
+// A simulation is three replicas, four leases, a job whose shards each replica counts in its own way,
+// and a competitor that speaks the article's SQL, under random faults: calls that fail, hang, execute
+// late or lose their answers, locked rows, suspended machines, drains and restarts, and with them
+// changes of the count in force. What P1, P2, P5 and P6 promise is checked after every change of a
 // row, and every few milliseconds in between.
 type simulation struct {
 	*world
-	rng    *rand.Rand
-	rngMu  sync.Mutex
-	mu     sync.Mutex
-	all    []*replica
-	rough  bool
-	woke   time.Time // when the last suspension ended
-	epochs map[string]int64
+	rng         *rand.Rand
+	rngMu       sync.Mutex
+	mu          sync.Mutex
+	all         []*replica
+	rough       bool
+	woke        time.Time // when the last suspension ended
+	epochs      map[string]int64
+	shardEpochs map[string]int64 // the newest of each lease of the job with shards
 }
+
+// sharded is the job whose shards the replicas count differently.
+const sharded = "s"
 
 // TestSimulation runs seeds from a random one on; ROTA_SEED=n runs that one alone, and
 // ROTA_SEEDS=n that many.
@@ -51,7 +57,7 @@ func simulate(t *testing.T, seeds int) {
 }
 
 func simulateOnce(t *testing.T, seed uint64) {
-	s := &simulation{world: newWorld(t), rng: rand.New(rand.NewPCG(seed, 7)), epochs: map[string]int64{}}
+	s := &simulation{world: newWorld(t), rng: rand.New(rand.NewPCG(seed, 7)), epochs: map[string]int64{}, shardEpochs: map[string]int64{}}
 	s.db.watch = s.check
 	leases := leasesNamed("a", "b", "c", "d")
 	if err := s.db.register(t.Context(), []string{"a", "b", "c", "d"}, *newAbility([]string{"a", "b", "c", "d"})); err != nil {
@@ -69,7 +75,7 @@ func simulateOnce(t *testing.T, seed uint64) {
 		s.db.mu.Lock()
 		s.check(s.db)
 		s.db.mu.Unlock()
-		switch s.draw(14) {
+		switch s.draw(16) {
 		case 0:
 			s.restart(fmt.Sprintf("r/%d", next), leases)
 			next++
@@ -80,6 +86,13 @@ func simulateOnce(t *testing.T, seed uint64) {
 			s.mu.Unlock()
 		case 2, 3:
 			name := leases[s.draw(4)].Name
+			if s.draw(3) == 0 {
+				of := 1 + s.draw(3)
+				name = Leases(sharded, of, false)[s.draw(of)].Name
+			}
+			if s.db.get(name).expires.IsZero() {
+				continue // nobody has that count
+			}
 			s.db.set(name, func(r *row) { r.held = !r.held })
 		case 4:
 			s.article(leases[s.draw(4)].Name)
@@ -88,6 +101,14 @@ func simulateOnce(t *testing.T, seed uint64) {
 		case 6:
 			s.drain(fmt.Sprintf("r/%d", next), leases)
 			next++
+		case 7:
+			s.all[s.draw(len(s.all))].GiveUp(Leases(sharded, 3, false)[s.draw(3)].Name, Reason("step down"))
+		case 8:
+			s.db.mu.Lock()
+			if row := s.db.shards[sharded]; row != nil {
+				row.held = !row.held
+			}
+			s.db.mu.Unlock()
 		}
 	}
 	s.calm(leases)
@@ -100,7 +121,8 @@ func (s *simulation) draw(n int) int {
 }
 
 func (s *simulation) join(name string, leases []Lease) {
-	r := s.start(name, s.next, leases...)
+	of := 1 + s.draw(3)
+	r := s.start(name, s.next, append(slices.Clone(leases), Leases(sharded, of, false)...)...)
 	r.linger = time.Duration(s.draw(3000)) * time.Millisecond
 	s.mu.Lock()
 	s.all = append(s.all, r)
@@ -123,6 +145,16 @@ func (s *simulation) drain(name string, leases []Lease) {
 	}
 	r.mu.Unlock()
 	s.join(name, leases)
+}
+
+// inForce is the count that the job has in the end, whoever was the latest to have his say.
+func (s *simulation) inForce() int {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	if row := s.db.shards[sharded]; row != nil {
+		return row.n
+	}
+	return 1
 }
 
 func (s *simulation) next(string) fault {
@@ -173,6 +205,7 @@ func (s *simulation) check(db *memory) {
 		}
 		s.epochs[name] = r.epoch
 	}
+	s.checkShards(db, now)
 	asleep := time.Since(s.woke) <= testLease/15/4
 	workedUnder := map[string]string{}
 	for _, replica := range s.all {
@@ -182,6 +215,9 @@ func (s *simulation) check(db *memory) {
 		}
 		for _, t := range replica.terms {
 			key := fmt.Sprint(t.Token.Lease, "@", t.Token.Epoch)
+			if t.Job == sharded {
+				key = fmt.Sprint(t.Job, "@", t.Token.Epoch)
+			}
 			if who, twice := workedUnder[key]; twice {
 				s.t.Errorf("P2: %s was worked under by %s and %s", key, who, t.Token.Owner)
 			}
@@ -201,17 +237,48 @@ func (s *simulation) check(db *memory) {
 	}
 }
 
+// checkShards holds the shards against each other: they share one order of epochs, and are led by one
+// count at a time.
+func (s *simulation) checkShards(db *memory, now time.Time) {
+	live := map[int]bool{}
+	for name, r := range db.rows {
+		l := leasesOf([]string{name})[0]
+		if l.Job != sharded || r.owner == nobody {
+			continue
+		}
+		if r.epoch > s.shardEpochs[name] {
+			for other, epoch := range s.shardEpochs {
+				if epoch == r.epoch {
+					s.t.Errorf("P2: %s and %s have both had epoch %d", name, other, r.epoch)
+				}
+			}
+			s.shardEpochs[name] = r.epoch
+		}
+		if r.expires.After(now) {
+			live[l.count()] = true
+		}
+	}
+	if len(live) > 1 {
+		s.t.Errorf("P1: leases of several counts are led: %v", live)
+	}
+}
+
 // calm ends the faults: every lease must be led, by one, and then everybody must be able to leave.
 func (s *simulation) calm(leases []Lease) {
 	s.mu.Lock()
 	s.rough = false
 	s.mu.Unlock()
-	for _, l := range leases {
-		s.db.set(l.Name, func(r *row) { r.held = false })
+	for name := range s.db.rowNames() {
+		s.db.set(name, func(r *row) { r.held = false })
 	}
+	s.db.mu.Lock()
+	if row := s.db.shards[sharded]; row != nil {
+		row.held = false
+	}
+	s.db.mu.Unlock()
 	s.join("last", leases)
 	pass(10 * testLease)
-	for _, l := range leases {
+	for _, l := range append(leases, Leases(sharded, s.inForce(), false)...) {
 		n := 0
 		for _, r := range s.all {
 			if r.leads(l.Name) != nil {

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,10 +46,6 @@ func (p *postgres) acquireOne(ctx context.Context, owner string, lease time.Dura
 	}))
 	return g, ok && err == nil, err
 }
-
-// ofShard reports whether a lease is that of a shard, whose epochs are in order with those of the
-// others of its job: the statement for many sees to that.
-func ofShard(name string) bool { return strings.Contains(name, ".") }
 
 // releaseOneSQL is releaseSQL for a term that lasts and a row that nobody holds.
 const releaseOneSQL = `

@@ -35,10 +35,10 @@ func TestSingleLeaseIsHandedOverByShortStatements(t *testing.T) {
 	const ofOurs = `FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND toplevel AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE '%rota_channel() IS NOT NULL%'`
 	before := query[int64](t, db, "SELECT coalesce(sum(calls), 0)::bigint "+ofOurs)
-	mustAcquire(t, s, "r1", claim{"a", 0})
+	mustAcquire(t, s, "r1", claim{name: "a"})
 	v, err := s.release(t.Context(), "r1", "test", []holding{{"a", 1}}, []string{">heir"})
 	must(t, err)
-	mustAcquire(t, s, "r2", claim{"a", 0})
+	mustAcquire(t, s, "r2", claim{name: "a"})
 	if v[0] != renewed {
 		t.Fatalf("verdict %v", v[0])
 	}
@@ -54,10 +54,10 @@ func TestSingleLeaseIsHandedOverByShortStatements(t *testing.T) {
 func TestAnswerBeforeAFailedCommitIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	db, s := singles(t)
-	mustAcquire(t, s, "r1", claim{"b", 0})
+	mustAcquire(t, s, "r1", claim{name: "b"})
 	exec(t, db, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no commits today'; END $$;
 		CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON leadership DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
-	if g, err := s.acquire(t.Context(), "r1", hour, []claim{{"a", 0}}, false); err == nil {
+	if g, err := s.acquire(t.Context(), "r1", hour, []claim{{name: "a"}}, false); err == nil {
 		t.Errorf("acquired: %+v", g)
 	}
 	if v, err := s.release(t.Context(), "r1", "test", []holding{{"b", 1}}, []string{""}); err == nil {
@@ -94,7 +94,7 @@ func TestLeaseTransactionsBringTheirSettings(t *testing.T) {
 	for _, names := range [][]string{{"a"}, {"a", "b"}} {
 		var claims []claim
 		for _, n := range names {
-			claims = append(claims, claim{n, 0})
+			claims = append(claims, claim{name: n})
 		}
 		grants, err := s.acquire(ctx, "r1", hour, claims, false)
 		must(t, err)
@@ -125,7 +125,7 @@ func TestSingleAcquisitionGivesUpWithItsCaller(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := s.acquire(ctx, "r1", hour, []claim{{"a", 0}}, false); err == nil {
+	if _, err := s.acquire(ctx, "r1", hour, []claim{{name: "a"}}, false); err == nil {
 		t.Fatal("acquired in a locked table")
 	}
 	await(t, "nobody waits for the table", func() bool {
@@ -143,17 +143,17 @@ func TestSingleStatementsSeeWhatAnotherHasDone(t *testing.T) {
 	t.Parallel()
 	db, s := singles(t)
 	letGo := holdRow(t, db, "a")
-	if g := mustAcquire(t, s, "r1", claim{"a", 0}); g[0].outcome != busy {
+	if g := mustAcquire(t, s, "r1", claim{name: "a"}); g[0].outcome != busy {
 		t.Errorf("a held free lease: %+v", g[0])
 	}
 	letGo()
-	mustAcquire(t, s, "r1", claim{"a", 0})
+	mustAcquire(t, s, "r1", claim{name: "a"})
 	exec(t, db, "UPDATE leadership SET owner = 'other', epoch = 7 WHERE job_name = 'a'")
 	if v, err := s.release(t.Context(), "r1", "test", []holding{{"a", 1}}, []string{""}); err != nil || v[0] != lost {
 		t.Errorf("release of a lost term: %v, %v", v, err)
 	}
 	exec(t, db, "UPDATE leadership SET epoch = 2, expires_at = clock_timestamp() WHERE job_name = 'a'")
-	if g := mustAcquire(t, s, "r1", claim{"a", 0}); g[0].epoch != 8 {
+	if g := mustAcquire(t, s, "r1", claim{name: "a"}); g[0].epoch != 8 {
 		t.Errorf("epoch %d after one of 7 in the history", g[0].epoch)
 	}
 }

@@ -20,13 +20,18 @@ type cast struct {
 }
 
 func (c *cast) members() []standing {
-	loads := map[string]int{}
-	for _, owner := range c.leads {
-		loads[owner]++
+	loads := map[string]*standing{}
+	for owner, can := range c.can {
+		loads[owner] = &standing{owner: owner, can: can}
+	}
+	for lease, owner := range c.leads {
+		if loads[owner] != nil {
+			loads[owner].add(leasesOf([]string{lease})[0], 1)
+		}
 	}
 	var all []standing
-	for _, owner := range slices.Sorted(maps.Keys(c.can)) {
-		all = append(all, standing{owner, loads[owner], c.can[owner]})
+	for _, owner := range slices.Sorted(maps.Keys(loads)) {
+		all = append(all, *loads[owner])
 	}
 	return all
 }
@@ -38,7 +43,7 @@ func (c *cast) beat(most int, tied func(lease string) bool) (moved int) {
 	for _, j := range c.jobs {
 		if c.can[c.leads[j]] == nil {
 			delete(c.leads, j)
-			free = append(free, Lease{Name: j, Job: j})
+			free = append(free, leasesOf([]string{j})...)
 		}
 	}
 	for lease, owner := range assign(free, c.members()) {
@@ -49,7 +54,7 @@ func (c *cast) beat(most int, tied func(lease string) bool) (moved int) {
 		var mine []possession
 		for _, j := range c.jobs {
 			if c.leads[j] == m.owner {
-				mine = append(mine, possession{Lease: Lease{Name: j, Job: j}, since: c.since[j], tied: tied(j)})
+				mine = append(mine, possession{Lease: leasesOf([]string{j})[0], since: c.since[j], tied: tied(j)})
 			}
 		}
 		for _, v := range moves(m.owner, mine, members, most, c.alone()) {
@@ -70,7 +75,7 @@ func (c *cast) unfair() string {
 	for lease, owner := range c.leads {
 		i := slices.IndexFunc(members, func(m standing) bool { return m.owner == owner })
 		for _, other := range members {
-			if other.can.lead(lease) && members[i].leases >= other.leases+2 {
+			if other.can.lead(leasesOf([]string{lease})[0].kin()) && members[i].leases >= other.leases+2 {
 				return fmt.Sprintf("%s is led by %s, which leads %d; %s leads %d and could lead it", lease, owner, members[i].leases, other.owner, other.leases)
 			}
 		}
@@ -219,11 +224,11 @@ func TestMovesTakeTheOldestTermThatNoRunTiesDown(t *testing.T) {
 		{Lease: Lease{Name: "c", Job: "c"}, since: 4},
 		{Lease: Lease{Name: "d", Job: "d"}, since: 3},
 	}
-	other := standing{"other", 0, all}
+	other := standing{owner: "other", leases: 0, can: all}
 	for leads, want := range [][]string{{"d", "c"}, {"d"}, {"d"}, nil} {
 		other.leases = leads
 		var got []string
-		for _, m := range moves("me", mine, []standing{{"me", 4, all}, other}, 8, false) {
+		for _, m := range moves("me", mine, []standing{{owner: "me", leases: 4, can: all}, other}, 8, false) {
 			got = append(got, m.lease)
 		}
 		if !slices.Equal(got, want) {
@@ -231,7 +236,7 @@ func TestMovesTakeTheOldestTermThatNoRunTiesDown(t *testing.T) {
 		}
 	}
 	some := newAbility([]string{"a", "b"})
-	if got := moves("me", mine, []standing{{"me", 4, all}, {"other", 0, some}}, 8, false); !slices.Equal(got, []move{{"b", "other"}, {"a", "other"}}) {
+	if got := moves("me", mine, []standing{{owner: "me", leases: 4, can: all}, {owner: "other", can: some}}, 8, false); !slices.Equal(got, []move{{"b", "other"}, {"a", "other"}}) {
 		t.Errorf("to one that cannot lead the others, %v are moved", got)
 	}
 }

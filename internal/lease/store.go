@@ -12,7 +12,8 @@ import (
 // A call that returns an error may have executed, may execute later, or never: the elector looks
 // before it believes anything about the leases that it named.
 type store interface {
-	// register makes sure that a row exists for each lease, and one for the ability.
+	// register makes sure that a row exists for each lease, one for each job that has several, with
+	// that count if it is new, and one for the ability.
 	register(ctx context.Context, names []string, a ability) error
 	// abilities returns those of them that are registered.
 	abilities(ctx context.Context, ids []string) ([]ability, error)
@@ -24,8 +25,12 @@ type store interface {
 	// renew is the first part of beat alone, for leases that were locked.
 	renew(ctx context.Context, owner string, lease time.Duration, held []holding) ([]verdict, error)
 	// acquire takes those of the leases that have expired, each under an epoch above every known
-	// one. With wait it waits for a locked row, as long as ctx allows; else it says busy.
+	// one; of a job that has, or had, several, only if their count is in force, and no lease of
+	// another count is led. With wait it waits for a locked row, as long as ctx allows; else it says busy.
 	acquire(ctx context.Context, owner string, lease time.Duration, claims []claim, wait bool) ([]grant, error)
+	// resize puts counts in force, and returns the jobs that it found nobody at work on: those have
+	// the count that they should have now.
+	resize(ctx context.Context, asked []resize) (settled []string, err error)
 	// release ends the terms, and wakes the standbys. For each term it announces which of them should
 	// take the lease; empty: whoever should by his own reckoning.
 	release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error)
@@ -72,8 +77,16 @@ const (
 
 // A claim is a lease to take, and the highest epoch that is known of it from elsewhere.
 type claim struct {
-	name string
-	seen int64
+	name    string
+	seen    int64
+	counted bool // its job has a count that decides
+}
+
+// A resize is a count to be put in force, whatever is; or only where a count is that no member has.
+type resize struct {
+	job    string
+	count  int
+	orphan int // the count that no member has; 0: whatever is in force
 }
 
 // A grant is what became of a claim.
@@ -95,19 +108,12 @@ const (
 
 // A look is what the rows say of everybody.
 type look struct {
+	all    int       // how many leases there are
 	now    time.Time // the database's clock
 	peers  []peer    // the other members, unexpired and not draining
 	owners []load
-	free   []string // leases that have expired
-}
-
-// rows is how many rows were looked at.
-func (l look) rows() int {
-	n := len(l.free)
-	for _, o := range l.owners {
-		n += o.leases
-	}
-	return n
+	free   []string       // leases that have expired, or are out of force
+	counts map[string]int // in force, of the jobs that have, or had, several leases
 }
 
 // A peer is another member, and what it can lead.
@@ -117,5 +123,25 @@ type peer struct{ owner, ability string }
 type load struct {
 	owner    string
 	leases   int
-	earliest time.Time // the first expiry among them
+	earliest time.Time      // the first expiry among them
+	shards   map[string]int // of the leases, those of jobs that have several, by their kin
 }
+
+// add counts leases: of one kin, if it is one of shards.
+func (o *load) add(kin string, n int, earliest time.Time) {
+	o.leases += n
+	if earliest.Before(o.earliest) {
+		o.earliest = earliest
+	}
+	if kin == "" {
+		return
+	}
+	if o.shards == nil {
+		o.shards = map[string]int{}
+	}
+	o.shards[kin] += n
+}
+
+// nobody is the owner of leases that are out of force, whose expiry is far off so that no program
+// takes them for free.
+const nobody = ""

@@ -127,10 +127,10 @@ func TestStoreConformance(t *testing.T) {
 		must(b.register(ctx, []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
 		must(b.register(ctx, []string{"a", "b", "c"}, *newAbility([]string{"a", "b", "c"})))
 
-		want("first terms", mustAcquire(t, b, "r1", claim{"a", 0}, claim{"b", 41}),
+		want("first terms", mustAcquire(t, b, "r1", claim{name: "a", seen: 0}, claim{name: "b", seen: 41}),
 			[]grant{{outcome: won, epoch: 1, first: true}, {outcome: won, epoch: 42, first: true}})
-		want("an unexpired lease is held", mustAcquire(t, b, "r2", claim{"a", 0}), []grant{{outcome: held}})
-		want("an unknown lease is held by nobody that we may follow", mustAcquire(t, b, "r2", claim{"zzz", 0}), []grant{{outcome: held}})
+		want("an unexpired lease is held", mustAcquire(t, b, "r2", claim{name: "a", seen: 0}), []grant{{outcome: held}})
+		want("an unknown lease is held by nobody that we may follow", mustAcquire(t, b, "r2", claim{name: "zzz", seen: 0}), []grant{{outcome: held}})
 
 		want("renewals: right, wrong epoch, wrong owner",
 			[][]verdict{renew("r1", holding{"a", 1}, holding{"b", 41}), renew("r2", holding{"a", 1})},
@@ -138,7 +138,7 @@ func TestStoreConformance(t *testing.T) {
 
 		b.expire("a")
 		want("an expired lease is not renewed", renew("r1", holding{"a", 1}), []verdict{lost})
-		want("the same owner gets a new epoch for it", mustAcquire(t, b, "r1", claim{"a", 0}), []grant{{outcome: won, epoch: 2}})
+		want("the same owner gets a new epoch for it", mustAcquire(t, b, "r1", claim{name: "a", seen: 0}), []grant{{outcome: won, epoch: 2}})
 
 		letGo := b.hold("a")
 		want("a locked row costs its own lease alone", renew("r1", holding{"a", 2}, holding{"b", 42}), []verdict{locked, renewed})
@@ -148,14 +148,14 @@ func TestStoreConformance(t *testing.T) {
 		letGo()
 		b.expire("b")
 		letGo = b.hold("b")
-		want("a locked free row is busy", mustAcquire(t, b, "r2", claim{"b", 0}), []grant{{outcome: busy}})
+		want("a locked free row is busy", mustAcquire(t, b, "r2", claim{name: "b", seen: 0}), []grant{{outcome: busy}})
 		letGo()
 
 		v, err = b.release(ctx, "r1", "test", []holding{{"a", 1}, {"a", 2}}, make([]string, len([]holding{{"a", 1}, {"a", 2}})))
 		must(err)
 		want("a release of an earlier term ends nothing", v, []verdict{lost, renewed})
 		want("a renewal queued behind the release does not revive it", renew("r1", holding{"a", 2}), []verdict{lost})
-		want("a released lease is free at once", mustAcquire(t, b, "r2", claim{"a", 0}), []grant{{outcome: won, epoch: 3}})
+		want("a released lease is free at once", mustAcquire(t, b, "r2", claim{name: "a", seen: 0}), []grant{{outcome: won, epoch: 3}})
 		v, err = b.release(ctx, "r1", "test", []holding{{"a", 2}}, make([]string, len([]holding{{"a", 2}})))
 		must(err)
 		want("a late release ends no later term", v, []verdict{lost})
@@ -163,8 +163,8 @@ func TestStoreConformance(t *testing.T) {
 		b.steal("b", "stranger", 50)
 		want("a stolen lease is lost", renew("r1", holding{"b", 42}), []verdict{lost})
 		b.expire("b")
-		want("the history's epoch counts too", mustAcquire(t, b, "r1", claim{"b", 7}), []grant{{outcome: won, epoch: 51}})
-		want("absurd epochs are refused", mustAcquire(t, b, "r1", claim{"c", absurdEpoch}), []grant{{outcome: absurd, epoch: absurdEpoch}})
+		want("the history's epoch counts too", mustAcquire(t, b, "r1", claim{name: "b", seen: 7}), []grant{{outcome: won, epoch: 51}})
+		want("absurd epochs are refused", mustAcquire(t, b, "r1", claim{name: "c", seen: absurdEpoch}), []grant{{outcome: absurd, epoch: absurdEpoch}})
 
 		mine, err := b.mine(ctx, "r1")
 		must(err)
@@ -229,7 +229,7 @@ func randomOp(rng *rand.Rand, names []string) op {
 	var claims []claim
 	for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
 		held = append(held, holding{names[i], 1 + rng.Int64N(12)})
-		claims = append(claims, claim{names[i], rng.Int64N(8)})
+		claims = append(claims, claim{name: names[i], seen: rng.Int64N(8)})
 	}
 	say := func(v any, err error) string { return fmt.Sprint(v, err) }
 	switch rng.IntN(8) {

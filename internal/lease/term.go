@@ -31,6 +31,9 @@ const Yield Reason = "yield"
 // Drain is the reason when the replica gives up all that it leads.
 const Drain Reason = "drain"
 
+// Resize is the reason when another count of the job's shards is in force.
+const Resize Reason = "resize"
+
 // A Term is one owner's unbroken leadership of one lease.
 type Term struct {
 	// Token is the fencing token of the term.

@@ -61,6 +61,9 @@ func (j Job) faults() []error {
 	if j.Timeout < 0 {
 		refuse("timeout", "%v: it must not be negative; 0 means none", j.Timeout)
 	}
+	if j.Shards < 0 || j.Shards > fence.MostShards {
+		refuse("shards", "%d: it must be 0 to %d; 0 and 1 mean that the job is whole", j.Shards, fence.MostShards)
+	}
 	errs = append(errs, j.policyFaults()...)
 	if j.Args != nil && reflect.TypeOf(j.Args).Kind() != reflect.Struct {
 		refuse("args", "it is a %T: it must be a struct, not a pointer to one", j.Args)
@@ -72,6 +75,9 @@ func (j Job) faults() []error {
 		}
 		if len(t.Key) == 0 || slices.Contains(t.Key, "") {
 			refuse("protects", "table %s: name the columns of its unique key in Key", t.Name)
+		}
+		if err := t.CheckShard(); err != nil && j.Shards > 1 {
+			refuse("protects", "%w", err)
 		}
 		for _, other := range j.Protects[:i] {
 			if sameTable(t, other) {

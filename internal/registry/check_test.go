@@ -53,6 +53,16 @@ func TestWrongJobIsRefusedInOneLineWithTheWayOut(t *testing.T) {
 		{"too fast", func(j *Job) { j.Schedule = Every(999 * time.Millisecond) }, []string{"every 999ms", "at least 1s"}},
 		{"part of a second", func(j *Job) { j.Schedule = Every(2600 * time.Millisecond) }, []string{"every 2.6s", "whole seconds", "3s"}},
 		{"negative", func(j *Job) { j.Schedule = Every(-time.Hour) }, []string{"every -1h", "at least 1s"}},
+		{"too many shards", func(j *Job) { j.Shards = 1025 }, []string{"shards", "1025", "0 to 1024"}},
+		{"negative shards", func(j *Job) { j.Shards = -1 }, []string{"shards", "-1"}},
+		{"shards without a column", func(j *Job) { j.Shards, j.Protects = 2, []fence.Table{table} }, []string{"protects", "bridge_status", "in Shard"}},
+		{"shards by no key", func(j *Job) {
+			j.Shards, j.Protects = 2, []fence.Table{{Name: "t", Key: []string{"a"}, Shard: "b"}}
+		}, []string{"table t", "b, is no column of its Key"}},
+		{"shards of a large table", func(j *Job) {
+			j.Shards, j.Protects = 2, []fence.Table{{Name: "t", Key: []string{"a"}, Shard: "a", Large: true}}
+		}, []string{"table t", "Large"}},
+		{"a dot in a name", func(j *Job) { j.Name = "x.1of2" }, []string{"name", "a-z"}},
 		{"bad cron", func(j *Job) { j.Schedule = Cron("61 * * * *") }, []string{"schedule", `"61 * * * *"`}},
 		{"bad zone", func(j *Job) { j.Schedule = Cron("0 8 * * *").In("Europe/Atlantis") }, []string{"schedule", "Europe/Atlantis", "IANA"}},
 		{"two zones", func(j *Job) { j.Schedule = Cron("CRON_TZ=Asia/Tokyo 0 8 * * *").In("Europe/Berlin") }, []string{"give one of them"}},

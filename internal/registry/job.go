@@ -10,8 +10,8 @@ import (
 	"rota/internal/fence"
 )
 
-// A Job is a named unit of work. Only one replica at a time leads it; on that one it never overlaps
-// itself.
+// A Job is a named unit of work. Only one replica at a time leads it, or each of its shards; on that
+// one it never overlaps itself.
 type Job struct {
 	// Name is the key of the job's lease and of its history: [a-z0-9][a-z0-9_-]{0,62}. A renamed
 	// job is a new one.
@@ -31,6 +31,11 @@ type Job struct {
 	Protects []fence.Table
 	// Args is a struct with the job's limits, handed to each run; nil: it has none.
 	Args any
+	// Shards splits the job into so many parts by the keys of its work: each is led, ticks and runs by
+	// itself, on whatever replica, and does the keys that its runs own (see Run.Owns). 0 and 1: it is
+	// whole. To change the number deploy it: while the replicas are replaced the latest to start decides,
+	// and a run that spans the change may be done again, but no key is left out.
+	Shards int
 	// Timeout ends a run's context; 0: only the end of the term does.
 	Timeout time.Duration
 	// Retry says how often a run that failed, panicked or took too long is tried again, under the
@@ -64,6 +69,8 @@ type Reader interface {
 type Run struct {
 	// Job is the job's name.
 	Job string
+	// Shard is which of the job's shards this is, from 1, and Of how many there are; 1 of 1: it is whole.
+	Shard, Of int
 	// Tick is the instant that the run is for, in UTC on the database's clock: not when it began.
 	// For a Continuous job it is the moment of its start.
 	Tick time.Time
@@ -81,4 +88,24 @@ type Run struct {
 	// Draining is closed when the term is to be given up soon: a run that can stop early should. Its
 	// context goes on meanwhile.
 	Draining <-chan struct{}
+}
+
+// Owns reports whether the work on a key, such as an account or a venue, is this shard's; a job that
+// is whole owns every key. It is what rota_shard(key, of) = shard says in SQL, and must be asked of the
+// same text as is in the Shard column of the job's tables.
+func (r *Run) Owns(key string) bool { return fence.Shard{K: r.Shard, Of: r.Of}.Owns(key) }
+
+// Leases are the names of the job's leases: its own, or one for each shard.
+func (j Job) Leases() []string {
+	var names []string
+	for _, s := range fence.Shards(j.Shards) {
+		names = append(names, s.Lease(j.Name))
+	}
+	return names
+}
+
+// LeaseOf says whose a lease is: the job's, and which of its shards; 0 of 0: all of it.
+func LeaseOf(name string) (job string, shard, of int) {
+	job, s := fence.SplitLease(name)
+	return job, s.K, s.Of
 }

@@ -29,7 +29,7 @@ func (l *lead) run(r run) time.Duration {
 		// What falls due from here on is the successor's, and not to be written off as skipped.
 		draining: func() { l.ticker.withdraw(l.entry) },
 		run: &registry.Run{
-			Job: l.job.Name, Tick: r.tick.UTC(), Attempt: r.number, Args: args,
+			Job: l.job.Name, Shard: max(1, l.shard.K), Of: max(1, l.shard.Of), Tick: r.tick.UTC(), Attempt: r.number, Args: args,
 			DB: l.cfg.Work, Fence: l.writer, Log: slog.New(kept.beside(log.Handler())), Draining: l.term.Asked(),
 		},
 		abandon: func() {

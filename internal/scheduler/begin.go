@@ -16,16 +16,22 @@ import (
 // or there would be silence until the clock has caught up; what was run of the time in between is
 // not run twice, for its rows are there. A lease with several runs to be run again, as may be where
 // somebody held a row at an earlier begin, has a line in the answer for each.
+//
+// The first of a job's leases that begins since their count has changed begins for all of them; see
+// inheritSQL.
 const beginSQL = `
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::integer[]) AS a(lease, epoch, schedule, tries)),` + heldSQL + `,
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::integer[], $6::text[], $7::integer[])
+        AS a(lease, epoch, schedule, tries, job, n)),` + heldSQL + `,
 led AS MATERIALIZED (
-    SELECT a.lease, a.epoch, a.schedule, a.tries, t.now, p.last_tick, p.open, p.schedule AS former,
-           p.schedule = a.schedule AND p.last_tick <= t.now AS settled
+    SELECT a.lease, a.epoch, a.schedule, a.tries, a.job, a.n, t.now, p.last_tick, p.open, p.schedule AS former, s.generation,
+           coalesce(p.generation, 0) < coalesce(s.generation, 0) AS turns,
+           p.schedule = a.schedule AND p.last_tick <= t.now AND p.generation >= coalesce(s.generation, 0) AS settled
       FROM asked a JOIN held h ON h.job_name = a.lease
       LEFT JOIN progress p ON p.lease = a.lease
+      LEFT JOIN job_shards s ON s.job = a.job
       CROSS JOIN LATERAL (SELECT clock_timestamp() AS now) t
-     WHERE h.owner = $1 AND h.epoch = a.epoch AND h.expires_at > t.now),
+     WHERE h.owner = $1 AND h.epoch = a.epoch AND h.expires_at > t.now),` + inheritSQL + `,
 orphan AS MATERIALIZED (
     SELECT r.id, r.attempt < led.tries AND NOT EXISTS (
                SELECT FROM requests q WHERE q.kind = 'cancel' AND q.run_id = r.id) AS again
@@ -50,12 +56,12 @@ unfinished AS (
      WHERE (SELECT 1 FROM runs n WHERE n.lease = u.lease AND n.tick = u.tick AND n.attempt > u.attempt LIMIT 1) IS NULL),
 first AS (
     INSERT INTO progress (lease, last_tick, schedule)
-    SELECT lease, now, schedule FROM led WHERE former IS NULL
+    SELECT lease, now, schedule FROM led WHERE former IS NULL AND NOT turns
         ON CONFLICT (lease) DO NOTHING
     RETURNING lease, last_tick),
 stale AS MATERIALIZED (
     SELECT p.lease FROM progress p JOIN led ON led.lease = p.lease
-     WHERE NOT led.settled
+     WHERE NOT led.settled AND NOT led.turns
        FOR UPDATE OF p SKIP LOCKED),
 changed AS (
     UPDATE progress p SET last_tick = led.now, schedule = led.schedule, updated_at = clock_timestamp()
@@ -63,11 +69,11 @@ changed AS (
      WHERE p.lease = stale.lease
     RETURNING p.lease, p.last_tick)
 SELECT a.lease, a.epoch,
-       CASE WHEN led.lease IS NOT NULL AND (led.settled OR f.lease IS NOT NULL OR c.lease IS NOT NULL) THEN 'begun'
+       CASE WHEN led.lease IS NOT NULL AND (led.settled OR f.lease IS NOT NULL OR c.lease IS NOT NULL OR i.lease IS NOT NULL) THEN 'begun'
             WHEN led.lease IS NOT NULL THEN 'locked'
             WHEN h.job_name IS NULL AND l.job_name IS NOT NULL THEN 'locked'
             ELSE 'fenced' END,
-       coalesce(f.last_tick, c.last_tick, led.last_tick, '-infinity'), coalesce(led.now, clock_timestamp()),
+       coalesce(i.last_tick, f.last_tick, c.last_tick, led.last_tick, '-infinity'), coalesce(led.now, clock_timestamp()),
        (SELECT count(*) FROM closed WHERE closed.lease = a.lease),
        coalesce(u.tick, '-infinity'), coalesce(u.attempt, 0), coalesce(u.request_id, 0), q.args
   FROM asked a
@@ -76,6 +82,7 @@ SELECT a.lease, a.epoch,
   LEFT JOIN led ON led.lease = a.lease
   LEFT JOIN first f ON f.lease = a.lease
   LEFT JOIN changed c ON c.lease = a.lease
+  LEFT JOIN inherited i ON i.lease = a.lease
   LEFT JOIN unfinished u ON u.lease = a.lease
   LEFT JOIN requests q ON q.id = u.request_id
  ORDER BY u.id`
@@ -83,8 +90,11 @@ SELECT a.lease, a.epoch,
 func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error) {
 	n := len(asked)
 	leases, epochs, schedules, tries := make([]string, n), make([]int64, n), make([]string, n), make([]int32, n)
+	jobs, counts := make([]string, n), make([]int32, n)
 	for i, o := range asked {
 		leases[i], epochs[i], schedules[i], tries[i] = o.token.Lease, o.token.Epoch, o.schedule, int32(o.tries)
+		job, s := fence.SplitLease(o.token.Lease)
+		jobs[i], counts[i] = job, int32(max(1, s.Of))
 	}
 	found := make(map[fence.Token]opened, n)
 	t := fence.Token{Owner: p.owner}
@@ -92,7 +102,7 @@ func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]
 	var last time.Time
 	var tried attempt
 	var args *json.RawMessage
-	err := p.each(ctx, beginSQL, []any{p.owner, leases, epochs, schedules, tries},
+	err := p.each(ctx, beginSQL, []any{p.owner, leases, epochs, schedules, tries, jobs, counts},
 		[]any{
 			&t.Lease, &t.Epoch, &o.verdict, (*instant)(&last), &o.now, &o.lost,
 			(*instant)(&tried.tick), &tried.number, &tried.request, &args,

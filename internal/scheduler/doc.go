@@ -63,6 +63,10 @@
 // adds its run there, and takes out those whose ends are on record, of which it keeps the newest success.
 // No index has to change for the end of a run that succeeded.
 //
+// Where a job's count of shards has changed, the first of the new leases that begins hands all of them
+// the progress of the former ones (inherit.go): from the last tick that each of those has claimed and
+// has not left unfinished. What some of them did after that is done again, by whoever has the key now.
+//
 // P8: whatever row somebody holds, each statement skips it, and its lease alone is tried again, every
 // 250 to 500 ms. A run that never returns keeps its own lead and nothing else. A long gap in the ticks of
 // one lease is walked beside the claims of the others.

@@ -77,7 +77,7 @@ func (s *fakeStore) leave(call string) error {
 
 func (s *fakeStore) now() time.Time { return time.Now().Add(s.off) }
 
-func (s *fakeStore) raise(ctx context.Context, t fence.Token, _ []fence.Table) (int64, error) {
+func (s *fakeStore) raise(ctx context.Context, t fence.Token, _ fence.Shard, _ []fence.Table) (int64, error) {
 	if err := s.enter(ctx, "raise"); err != nil {
 		return 0, err
 	}

@@ -30,6 +30,7 @@ type lead struct {
 	*Scheduler
 	term   term
 	token  fence.Token
+	shard  fence.Shard
 	job    registry.Job
 	writer *fence.Writer
 	entry  *entry
@@ -42,9 +43,10 @@ type lead struct {
 
 func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
 	c := s.metrics.of(j.Name)
+	_, shard := fence.SplitLease(token.Lease)
 	l := &lead{
-		Scheduler: s, term: t, token: token, job: j,
-		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, fence.Shard{}, j.Protects...),
+		Scheduler: s, term: t, token: token, shard: shard, job: j,
+		writer: fence.NewWriter(t.Context(), t.End, s.cfg.Work, token, shard, j.Protects...),
 		entry:  newEntry(token, j, c, t.End), counts: c,
 		log: s.log.With("job", j.Name, "lease", token.Lease, "epoch", token.Epoch),
 	}
@@ -163,7 +165,7 @@ func (l *lead) raiseFor(ctx context.Context, slice time.Duration) (highest int64
 	}
 	ctx, cancel := context.WithTimeout(ctx, slice)
 	defer cancel()
-	return l.store.raise(ctx, l.token, l.job.Protects)
+	return l.store.raise(ctx, l.token, l.shard, l.job.Protects)
 }
 
 // begin confirms the term. An unreachable database and a locked row are waited for as long as the

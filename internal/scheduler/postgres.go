@@ -23,8 +23,8 @@ type postgres struct {
 // callTimeout bounds one statement on the client's side. What executes later than that is harmless.
 const callTimeout = 4 * time.Second
 
-func (p *postgres) raise(ctx context.Context, t fence.Token, tables []fence.Table) (int64, error) {
-	return fence.Raise(ctx, p.db, t, fence.Shard{}, tables...)
+func (p *postgres) raise(ctx context.Context, t fence.Token, s fence.Shard, tables []fence.Table) (int64, error) {
+	return fence.Raise(ctx, p.db, t, s, tables...)
 }
 
 // heldSQL locks the leases' epochs against a change until the statement commits, and leaves out those

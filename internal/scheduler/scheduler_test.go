@@ -204,12 +204,12 @@ func TestHeldRowsHoldUpNoOtherJobsRaise(t *testing.T) {
 // heldRows are those of every table but free.
 type heldRows struct{ *fakeStore }
 
-func (s *heldRows) raise(ctx context.Context, t fence.Token, tables []fence.Table) (int64, error) {
+func (s *heldRows) raise(ctx context.Context, t fence.Token, shard fence.Shard, tables []fence.Table) (int64, error) {
 	if tables[0].Name != "free" {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
-	return s.fakeStore.raise(ctx, t, nil)
+	return s.fakeStore.raise(ctx, t, shard, nil)
 }
 
 // P7: ticks that fell due while nobody led make one run, for the newest of them; each is on record,

@@ -14,9 +14,11 @@ import (
 // A call that returns an error may have executed all the same, or execute later. Every call names
 // owner and epoch, so that what executes late changes nothing of a later term.
 type store interface {
-	// raise brings the protected tables up to the token's epoch, and returns the highest it met.
-	raise(ctx context.Context, t fence.Token, tables []fence.Table) (highest int64, err error)
+	// raise brings the protected tables up to the token's epoch, the rows of a shard where there is
+	// one, and returns the highest it met.
+	raise(ctx context.Context, t fence.Token, s fence.Shard, tables []fence.Table) (highest int64, err error)
 	// begin opens terms: closes what earlier terms left open, and makes sure that there is progress.
+	// Where the job's shards are counted in a new way, all of them inherit that of the former ones.
 	begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error)
 	// claim claims one run, and writes off ticks, for each of some leases.
 	claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error)

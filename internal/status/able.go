@@ -1,6 +1,8 @@
 package status
 
-// ableSQL is every job that a live member can lead. Members of one build share their ability, so
+import "fmt"
+
+// ableSQL is every job that a live member can lead, with the count of its shards where it has some. Members of one build share their ability, so
 // that this does not grow with them.
 const ableSQL = `
 SELECT DISTINCT j FROM abilities a, unnest(a.jobs) AS j
@@ -13,6 +15,14 @@ func strand(leases []Lease, able []string) {
 		can[job] = true
 	}
 	for i, l := range leases {
-		leases[i].Stranded = l.State != Held && !can[l.Job]
+		leases[i].Stranded = l.State != Held && !can[l.kin()]
 	}
+}
+
+// kin is how the members say that they can lead the lease.
+func (l Lease) kin() string {
+	if l.Of < 2 {
+		return l.Job
+	}
+	return fmt.Sprintf("%s.of%d", l.Job, l.Of)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"sort"
 	"time"
+
+	"rota/internal/registry"
 )
 
 // The forms in which the API and the commands' --json say the rows, all alike. A list is a Moment
@@ -23,7 +25,7 @@ func (s Snapshot) Moment() Moment { return Moment{s.AsOf, s.Stale, s.Age.Seconds
 type LeaseJSON struct {
 	Name       string     `json:"name"`
 	Job        string     `json:"job"`
-	Shard      *int       `json:"shard"` // null: the job has one lease
+	Shard      *ShardJSON `json:"shard"` // null: the job has one lease
 	Owner      string     `json:"owner"` // when free, of the last term
 	Epoch      int64      `json:"epoch"`
 	ExpiresAt  *time.Time `json:"expires_at"`
@@ -31,10 +33,20 @@ type LeaseJSON struct {
 	State      State      `json:"state"`
 }
 
+// A ShardJSON is which of a job's leases one is, from 1, of how many.
+type ShardJSON struct {
+	K  int `json:"k"`
+	Of int `json:"of"`
+}
+
 // JSON is the lease's form.
 func (l Lease) JSON() LeaseJSON {
+	var shard *ShardJSON
+	if l.Of > 1 {
+		shard = &ShardJSON{l.Shard, l.Of}
+	}
 	return LeaseJSON{
-		Name: l.Name, Job: l.Job, Owner: l.Owner, Epoch: l.Epoch,
+		Name: l.Name, Job: l.Job, Shard: shard, Owner: l.Owner, Epoch: l.Epoch,
 		ExpiresAt: some(l.ExpiresAt), AcquiredAt: some(l.AcquiredAt), State: l.State,
 	}
 }
@@ -285,10 +297,15 @@ func (r Replica) JSON() ReplicaJSON {
 	}
 }
 
-// After is the snapshot with no more than limit of the leases whose names come after name, and the
+// After is the snapshot with no more than limit of the leases that come after the one of that name, and the
 // name of the last where more follow. A limit of zero is none.
 func (s Snapshot) After(name string, limit int) (part Snapshot, next string) {
-	at := sort.Search(len(s.Leases), func(i int) bool { return name == "" || s.Leases[i].Name > name })
+	at := 0
+	if name != "" {
+		last := Lease{Name: name}
+		last.Job, last.Shard, last.Of = registry.LeaseOf(name)
+		at = sort.Search(len(s.Leases), func(i int) bool { return byShard(s.Leases[i], last) > 0 })
+	}
 	s.Leases = s.Leases[at:]
 	if limit > 0 && len(s.Leases) > limit {
 		s.Leases = s.Leases[:limit:limit]

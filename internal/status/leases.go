@@ -67,7 +67,8 @@ func scanLease(row pgx.CollectableRow) (leaseRow, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Job, l.Registered = l.Name, true
+	l.Registered = true
+	l.Job, l.Shard, l.Of = registry.LeaseOf(l.Name)
 	l.ExpiresAt, l.AcquiredAt, l.held = instant(expires), instant(acquired), ordered(expires)
 	l.lastTick, l.schedule, l.LastSuccess = instant(lastTick), value(schedule), instant(success)
 	l.Last = last.run()
@@ -87,6 +88,32 @@ func scanRefused(row pgx.CollectableRow) (r refusedRow, err error) {
 	return r, err
 }
 
+// countsSQL is by how many leases each job is led that has, or had, several.
+const countsSQL = `SELECT job, n FROM job_shards`
+
+type countRow struct {
+	job string
+	n   int
+}
+
+func scanCount(row pgx.CollectableRow) (c countRow, err error) {
+	err = row.Scan(&c.job, &c.n)
+	return c, err
+}
+
+// inForce leaves out the leases of a count that is not in force, unless one is led yet.
+func inForce(asOf time.Time, rows []leaseRow, counts []countRow) []leaseRow {
+	n := make(map[string]int, len(counts))
+	for _, c := range counts {
+		n[c.job] = c.n
+	}
+	return slices.DeleteFunc(rows, func(r leaseRow) bool {
+		want := n[r.Job]
+		led := r.Owner != "" && r.held.After(asOf)
+		return want > 0 && want != max(1, r.Of) && !led
+	})
+}
+
 // describe puts the leases' rows and the jobs compiled into this binary together, by name.
 func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, pauses []Pause, jobs []registry.Job) []Lease {
 	late := make(map[string]int64, len(refused))
@@ -98,29 +125,45 @@ func describe(asOf time.Time, rows []leaseRow, refused []refusedRow, pauses []Pa
 		known[jobs[i].Name] = &jobs[i]
 	}
 	leases := make([]Lease, 0, max(len(rows), len(jobs)))
+	met := make(map[string]bool, len(rows))
 	for _, row := range rows {
 		l := row.Lease
 		l.Refused = late[l.Name]
 		judge(&l, asOf, row.held)
 		l.plan(known[l.Job], asOf, row)
 		leases = append(leases, l)
-		delete(known, l.Job)
+		met[l.Job] = true
 	}
 	for name, job := range known {
-		l := Lease{Name: name, Job: name, State: Never}
-		l.plan(job, asOf, leaseRow{})
-		leases = append(leases, l)
+		if met[name] {
+			continue
+		}
+		for _, lease := range job.Leases() {
+			l := Lease{Name: lease, State: Never}
+			l.Job, l.Shard, l.Of = registry.LeaseOf(lease)
+			l.plan(job, asOf, leaseRow{})
+			leases = append(leases, l)
+		}
 	}
 	for i := range leases {
 		leases[i].Paused = pausing(pauses, leases[i].Job)
 	}
-	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(leases, byShard)
 	return leases
+}
+
+// byShard orders leases by their jobs, and those of one job by their shards.
+func byShard(a, b Lease) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Name, b.Name))
 }
 
 // judge says what the row means at asOf.
 func judge(l *Lease, asOf, expires time.Time) {
 	switch {
+	case l.Owner == "" && l.Epoch > 0: // it was out of force, and nobody has taken it since
+		l.State, l.ExpiresAt, l.AcquiredAt = Free, time.Time{}, time.Time{}
+	case l.Owner == "":
+		l.State, l.ExpiresAt, l.AcquiredAt = Never, time.Time{}, time.Time{}
 	case expires.After(asOf):
 		l.State, l.Left = Held, expires.Sub(asOf)
 	case l.Epoch == 0:

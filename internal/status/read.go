@@ -29,7 +29,7 @@ func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
 	defer cancel()
 	s := new(Snapshot)
 	var err error
-	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}, {ableSQL, nil}},
+	s.AsOf, err = r.view(ctx, []question{{leasesSQL, []any{Window}}, {refusedSQL, nil}, {replicasSQL, nil}, {pausesSQL, nil}, {ableSQL, nil}, {countsSQL, nil}},
 		func(asOf time.Time, res pgx.BatchResults) error { return r.load(asOf, res, s) })
 	if err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
@@ -57,7 +57,11 @@ func (r *Reader) load(asOf time.Time, res pgx.BatchResults, s *Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("abilities: %w", err)
 	}
-	s.Leases = describe(asOf, rows, refused, s.Pauses, r.jobs)
+	counts, err := collect(res, scanCount)
+	if err != nil {
+		return fmt.Errorf("counts of shards: %w", err)
+	}
+	s.Leases = describe(asOf, inForce(asOf, rows, counts), refused, s.Pauses, r.jobs)
 	strand(s.Leases, able)
 	s.Replicas = stand(asOf, s.Replicas, s.Leases)
 	return nil

@@ -16,7 +16,7 @@ type Snapshot struct {
 	Stale bool          // the database has not answered since; Why says what it did instead
 	Why   error
 
-	Leases   []Lease   // by name
+	Leases   []Lease   // by job and shard; of the count that is in force, and what is led yet of another
 	Replicas []Replica // members first, then those that are gone, then owners that are no member
 	Pauses   []Pause   // those in force, that of all jobs first
 	Tag      string    // differs when anything above does, save AsOf, Age and what only time moves
@@ -34,9 +34,10 @@ const (
 
 // A Lease is one lease, with the job that it is for.
 type Lease struct {
-	Name  string
-	Job   string
-	State State
+	Name      string
+	Job       string
+	Shard, Of int // which of the job's leases, from 1; 0 of 0: it has one
+	State     State
 
 	Owner      string // of the current or, when free, the last term
 	Epoch      int64

@@ -216,6 +216,9 @@ func settings(job *registry.Job) []setting {
 		{"Overlap", job.Overlap.String(), "", false},
 		{"If lost", job.IfLost.String(), "", false},
 	}
+	if job.Shards > 1 {
+		all = append(all, setting{"Shards", strconv.Itoa(job.Shards), "", false})
+	}
 	protects := make([]string, 0, len(job.Protects))
 	for _, t := range job.Protects {
 		protects = append(protects, t.Name)
