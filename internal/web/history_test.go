@@ -26,13 +26,13 @@ func TestAPausedJobIsShownAsLedAndPaused(t *testing.T) {
 
 	page := get(t, h, "/").Body.String()
 	for _, want := range []string{
-		"<b>2</b> held", "<b>1</b> paused", "> paused</span>", "by <bdi>ana@example</bdi>", "the feed of LP-3 is bad", ">5 m ", "ends <time", ">in 1 h 59 m<",
+		"<b>2</b> held", "<b>1</b> paused", "<bdi>paused</bdi></span>", "by <bdi>ana@example</bdi>", "the feed of LP-3 is bad", ">5 m ", "ends <time", ">in 1 h 59 m<",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page of jobs lacks %q", want)
 		}
 	}
-	if n := strings.Count(page, "> held</span>"); n != 2 {
+	if n := strings.Count(page, "<bdi>held</bdi></span>"); n != 2 {
 		t.Errorf("%d jobs are shown as held", n)
 	}
 	var list struct {
