@@ -85,7 +85,7 @@ scrape_configs:
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended
+		t.Logf("prometheus ended: %v", <-ended)
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
 			t.Logf("prometheus:\n%s", text)
 		}

@@ -172,7 +172,7 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 func TestCommandThatOnlyHoldsOthersIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"migrate":         "scheduler: migrate: a further word is missing, one of: status, up",
+		"migrate":         "scheduler: migrate: a further word is missing, one of: sql, status, up",
 		"jobs":            "list",
 		"new":             "one of: job",
 		"completion":      "one of: bash, fish, powershell, zsh",

@@ -97,7 +97,7 @@ func TestWatchSeesRequestsAndThePausesInForce(t *testing.T) {
 		t.Error(diff)
 	}
 	for i, want := range []Request{
-		{Kind: Cancel, Job: "plain", Lease: "plain", Run: run, By: "alice"},
+		{Kind: Cancel, Job: "plain", Lease: "plain", Run: run, Reason: "x", By: "alice"},
 		{Kind: StepDown, Job: "prices", Lease: "prices", Epoch: 3, Reason: "move", By: "alice"},
 		{Kind: Drain, Replica: "b/1", Reason: "update", By: "alice"},
 	} {
