@@ -71,14 +71,14 @@ func TestAnOpenPageShowsATakeover(t *testing.T) {
 	_, page, _ := replica(t, path, "page", database, "--no-work")
 	leaders := map[string]*exec.Cmd{}
 	for _, name := range []string{"one", "two"} {
-		cmd, _, owner := replica(t, path, name, database, "--jobs", "symbol_sync")
+		cmd, _, owner := replica(t, path, name, database, "--jobs", "reconciliation")
 		leaders[owner] = cmd
 	}
 	var owner string
 	var epoch int64
 	led := func(but string) bool {
 		t.Helper()
-		err := db.QueryRow(t.Context(), `SELECT owner, epoch FROM leadership WHERE job_name = 'symbol_sync' AND expires_at > clock_timestamp()`).Scan(&owner, &epoch)
+		err := db.QueryRow(t.Context(), `SELECT owner, epoch FROM leadership WHERE job_name = 'reconciliation' AND expires_at > clock_timestamp()`).Scan(&owner, &epoch)
 		return err == nil && owner != but
 	}
 	for deadline := time.Now().Add(patience); !led(""); time.Sleep(10 * time.Millisecond) {
@@ -89,14 +89,14 @@ func TestAnOpenPageShowsATakeover(t *testing.T) {
 	b := newTab(t, "http://"+page)
 	b.goTo("http://" + page)
 	shows := func() bool {
-		return eval[bool](b, fmt.Sprintf(`document.querySelector('[data-key="symbol_sync"] .owner')?.title === %q && document.querySelector('[data-key="symbol_sync"] .epoch').textContent === "%d"`, owner, epoch))
+		return eval[bool](b, fmt.Sprintf(`document.querySelector('[data-key="reconciliation"] .owner')?.title === %q && document.querySelector('[data-key="reconciliation"] .epoch').textContent === "%d"`, owner, epoch))
 	}
 	for deadline := time.Now().Add(patience); !shows(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the page does not show the first leader")
 		}
 	}
-	b.js(`window.same = true; document.querySelector('[data-key="symbol_sync"] details').open = true`)
+	b.js(`window.same = true; document.querySelector('[data-key="reconciliation"] details').open = true`)
 	before := owner
 	if err := leaders[before].Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAnOpenPageShowsATakeover(t *testing.T) {
 	if took > 15*time.Second { // 3 s are promised; a shared machine is given five times as much
 		t.Errorf("the page showed the takeover after %v", took)
 	}
-	if !eval[bool](b, `window.same && document.querySelector('[data-key="symbol_sync"] details').open`) {
+	if !eval[bool](b, `window.same && document.querySelector('[data-key="reconciliation"] details').open`) {
 		t.Error("the page was loaded anew, or the open menu closed")
 	}
 	if !strings.HasPrefix(before, "one/") && !strings.HasPrefix(before, "two/") {
