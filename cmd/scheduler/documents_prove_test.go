@@ -48,6 +48,7 @@ func TestProveEveryCommandOfTheDocumentsWorks(t *testing.T) {
 					continue
 				}
 				done[line] = true
+				eventually(t, 30*time.Second, "watched_1 is led again after the command before", func() bool { return db.lease("watched_1").held() })
 				if err := shell(t, dir, env, line); err != nil {
 					t.Errorf("%s: %s: %v", d.name, line, err)
 				}

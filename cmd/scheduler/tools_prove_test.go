@@ -75,12 +75,12 @@ func (e eye) members(n int) {
 	})
 }
 
-// allLed waits until every job of the real binary is led, and nothing is to be moved.
+// allLed waits until every lease of the real binary is led, and nothing is to be moved.
 func (e eye) allLed() {
 	e.t.Helper()
 	eventually(e.t, 30*time.Second, "every job is led, and leadership is even", func() bool {
 		most, least, all := e.spread()
-		return all == 5 && most-least <= 1
+		return all == 6 && most-least <= 1
 	})
 }
 
