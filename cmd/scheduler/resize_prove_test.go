@@ -82,6 +82,12 @@ CREATE FUNCTION note_lease() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
        AND (l.epoch >= NEW.epoch AND l.xmin <> pg_current_xact_id()::xid OR l.epoch = NEW.epoch OR split_part(l.job_name, 'of', 2) <> split_part(NEW.job_name, 'of', 2));
     RETURN NULL;
 END $$;
+CREATE FUNCTION note_taken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO violations SELECT format('%s of epoch %s is taken from %s while it is led', OLD.job_name, OLD.epoch, OLD.owner);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_taken AFTER UPDATE ON leadership FOR EACH ROW
+    WHEN (NEW.epoch <> OLD.epoch AND OLD.owner <> '' AND OLD.expires_at > clock_timestamp() AND OLD.job_name LIKE 'parts%') EXECUTE FUNCTION note_taken();
 CREATE TRIGGER note_lease AFTER UPDATE ON leadership FOR EACH ROW
     WHEN (NEW.epoch <> OLD.epoch AND NEW.owner <> '' AND NEW.job_name LIKE 'parts%') EXECUTE FUNCTION note_lease()`
 
