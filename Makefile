@@ -35,10 +35,10 @@ test: ## all quick tests, with the race detector, on one private Postgres
 	go -C bench vet ./...
 	go -C internal/web/browser vet ./...
 
-prove: ## the long and the timed tests, one at a time
+prove: ## the long and the timed tests, one at a time but for those that mostly wait
 	@scripts/setup prove
 	@go build -buildvcs=false -o bin/with ./internal/pgtest/with
-	bin/with go test -tags prove -p 1 -parallel 1 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
+	bin/with go test -tags prove -p 1 -parallel 3 -count=1 -timeout 30m -v -run '^TestProve' $(ARGS) $(PROVE)
 	bin/with go -C internal/web/browser test -count=1 -timeout 10m -v $(ARGS) ./...
 
 manifests: ## hold what is in deploy/ to the types of Kubernetes and Compose

@@ -148,6 +148,7 @@ func (p *scraper) staysQuiet(d time.Duration) {
 // The shipped alarms, in a real Prometheus, over three replicas: quiet while all is well and through
 // a handover, firing for the one job that nobody can lead, quiet again once it is led.
 func TestProveAlarmsFireForTheJobThatNobodyLeadsAndForNoOther(t *testing.T) {
+	t.Parallel() // it mostly waits
 	need(t, "prometheus")
 	url := pgtest.URL(t)
 	db := lookAt(t, url)

@@ -143,6 +143,7 @@ func TestProveStoryComesOutAsPromised(t *testing.T) {
 // P3: the story would notice. The guards are taken out at build time; no flag of the product does it.
 // The stories are played side by side, for they mostly wait.
 func TestProveStoryFailsWithoutTheGuard(t *testing.T) {
+	t.Parallel() // it mostly waits
 	devs := make(map[string]*show)
 	for _, g := range guards {
 		devs[g.file] = startDev(t, buildWithout(t, g.file, g.guard, g.none), "--story", "--listen", "127.0.0.1:0")

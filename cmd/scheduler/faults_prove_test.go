@@ -92,6 +92,7 @@ func (p *proc) leads() int {
 
 // P5, P10: without a database every term ends by its deadline, and the page says how old it is.
 func TestProveReplicasOutliveTheirDatabase(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := pgtest.Cluster(t)
 	url := cluster.URL("postgres")
 	pgtest.Migrate(t, url)
@@ -278,6 +279,7 @@ func TestProveTheArticlesStatementsCompeteFairly(t *testing.T) {
 
 // P8: a lease row that somebody holds costs that lease alone.
 func TestProveHeldLeaseRowCostsThatLeaseAlone(t *testing.T) {
+	t.Parallel() // it mostly waits
 	url := pgtest.URL(t)
 	db := lookAt(t, url)
 	replicas := []*proc{launchBuilt(t, url).serving(), launchBuilt(t, url).serving()}

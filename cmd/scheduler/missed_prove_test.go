@@ -37,6 +37,7 @@ func init() {
 // P7: of the ticks that passed while no replica was there, the policy's number is run, at once, and
 // each of the others is on record; then the job goes on in time.
 func TestProveMissedTicksAreMadeUpForByPolicy(t *testing.T) {
+	t.Parallel() // it mostly waits
 	url, args := pgtest.URL(t), withoutOurs(t)
 	db := lookAt(t, url)
 	jobs := len(testJobs["missed"])
