@@ -113,15 +113,14 @@ func (e *election) standings() []standing {
 func mostMoves(led int) int { return max(8, led/10) }
 
 // balance gives up terms in favour of members that lead less, where the same members have been seen
-// for a whole heartbeat and nothing is free that one of them should take first.
+// for a whole heartbeat. What is free counts for the member that will take it: it may be what another
+// has just given up, and who waited for it to be taken would find the next one's at each heartbeat.
 func (e *election) balance(l look, sent time.Duration) {
 	if e.draining || sent-e.company.steady < e.cfg.Renew*9/10 || e.joined == sent {
 		return
 	}
 	members := e.standings()
-	if len(assign(leasesOf(l.free), members)) > 0 {
-		return
-	}
+	count(assign(leasesOf(l.free), members), members)
 	var mine []possession
 	moving := 0
 	for _, s := range e.seats {
@@ -137,6 +136,14 @@ func (e *election) balance(l look, sent time.Duration) {
 		s := e.seats[m.lease]
 		s.to = m.to
 		s.term.yield()
+	}
+}
+
+// count adds leases to the standings of those whom they are assigned to.
+func count(assigned map[string]string, members []standing) {
+	for _, l := range leasesOf(slices.Sorted(maps.Keys(assigned))) {
+		i := slices.IndexFunc(members, func(m standing) bool { return m.owner == assigned[l.Name] })
+		members[i].add(l, 1)
 	}
 }
 
