@@ -119,7 +119,7 @@ func (r *Reader) Events(ctx context.Context, q EventsOf, asking bool) (Reading[E
 	if !asking {
 		return k.peek()
 	}
-	return k.get(ctx, r.fresh, func(ctx context.Context) (EventsPage, error) {
+	return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (EventsPage, error) {
 		var p EventsPage
 		var err error
 		p.AsOf, err = r.ask(ctx, q.questions(from), func(_ time.Time, res pgx.BatchResults) error { return p.load(q, res) })

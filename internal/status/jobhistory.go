@@ -71,7 +71,7 @@ func (r *Reader) JobHistory(ctx context.Context, q JobOf, leases []string, askin
 	if !asking {
 		return k.peek()
 	}
-	return k.get(ctx, r.fresh, func(ctx context.Context) (JobHistory, error) {
+	return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (JobHistory, error) {
 		var h JobHistory
 		var err error
 		h.AsOf, err = r.ask(ctx, []question{
@@ -125,7 +125,7 @@ func (r *Reader) Record(ctx context.Context, id int64, asking bool) (Reading[*Ru
 	read := k.peek
 	if asking {
 		read = func() (Reading[*RunRecord], error) {
-			return k.get(ctx, r.fresh, func(ctx context.Context) (*RunRecord, error) {
+			return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (*RunRecord, error) {
 				record, err := r.Run(ctx, id)
 				if errors.Is(err, ErrNoRun) {
 					return nil, nil // that there is none is an answer

@@ -3,6 +3,8 @@ package status
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -27,27 +29,28 @@ type Reading[T any] struct {
 
 // get returns the value, read at most fresh ago, or a half more where others ask as often: what is
 // as old as that is given out while it is read anew, so that nobody waits for what is asked for all
-// the time. The error is that of the only attempt there was, or that of a ctx that ends first.
-func (k *kept[T]) get(ctx context.Context, fresh time.Duration, read func(context.Context) (T, error)) (Reading[T], error) {
+// the time. Nobody waits longer than patience either; the attempt goes on, and serves whoever asks
+// next, for what takes longer than that to read would else never be there. The error is that of the
+// only attempt there was, errSlow if that is still under way, or that of a ctx that ends first.
+func (k *kept[T]) get(ctx context.Context, fresh, patience time.Duration, read func(context.Context) (T, error)) (Reading[T], error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	recent := k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+fresh/2))
-	switch {
-	case now.Before(k.due):
-	case recent && k.flight == nil:
-		attempt := k.begin(fresh, read)
-		go attempt(context.WithoutCancel(ctx))
-	case recent:
-	case k.flight != nil:
-		if err := k.await(ctx, k.flight); err != nil {
-			return Reading[T]{}, err
-		}
-	default:
-		attempt := k.begin(fresh, read)
-		k.mu.Unlock()
-		attempt(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who makes it
-		k.mu.Lock()
+	if now.Before(k.due) {
+		return k.answer()
+	}
+	if k.flight == nil {
+		go k.begin(fresh, read)(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who asked
+	}
+	if k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+fresh/2)) {
+		return k.answer()
+	}
+	err := k.await(ctx, k.flight, patience)
+	if errors.Is(err, errSlow) && k.last != nil {
+		return Reading[T]{Value: *k.last, Age: time.Since(k.taken), Why: err}, nil
+	}
+	if err != nil {
+		return Reading[T]{}, err
 	}
 	return k.answer()
 }
@@ -59,13 +62,20 @@ func (k *kept[T]) peek() (Reading[T], error) {
 	return k.answer()
 }
 
-// await waits for another's attempt. It is called, and returns, with mu held.
-func (k *kept[T]) await(ctx context.Context, flight chan struct{}) error {
+// errSlow says that an attempt is still under way.
+var errSlow = fmt.Errorf("%w as soon as one waits for it", ErrUnread)
+
+// await waits for an attempt, and no longer than patience. It is called, and returns, with mu held.
+func (k *kept[T]) await(ctx context.Context, flight chan struct{}, patience time.Duration) error {
 	k.mu.Unlock()
 	defer k.mu.Lock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case <-flight:
 		return nil
+	case <-timer.C:
+		return errSlow
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -77,8 +87,11 @@ func (k *kept[T]) begin(fresh time.Duration, read func(context.Context) (T, erro
 	k.flight = flight
 	return func(ctx context.Context) {
 		var value T
-		err := errors.New("reading panicked")
+		var err error
 		defer func() {
+			if p := recover(); p != nil { // or the page would end the replica that serves it
+				err = fmt.Errorf("reading panicked: %v\n%s", p, debug.Stack())
+			}
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			k.flight, k.err, k.due = nil, err, time.Now().Add(fresh)

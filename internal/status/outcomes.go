@@ -33,7 +33,7 @@ func (r *Reader) Outcomes(ctx context.Context, leases []string, asking bool) (Re
 	if !asking {
 		return k.peek()
 	}
-	return k.get(ctx, r.fresh, func(ctx context.Context) (map[string][]Outcome, error) {
+	return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (map[string][]Outcome, error) {
 		all := make(map[string][]Outcome, len(leases))
 		_, err := r.ask(ctx, []question{{outcomesSQL, []any{leases, Window}}}, func(_ time.Time, res pgx.BatchResults) error {
 			rows, err := res.Query()

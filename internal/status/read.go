@@ -25,7 +25,7 @@ const walkSQL = `SELECT set_config('enable_bitmapscan', 'off', true)`
 
 // read makes one snapshot, in one transaction, so that no row of it is older than another.
 func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	s := new(Snapshot)
 	var err error
@@ -74,12 +74,12 @@ type question struct {
 }
 
 // view asks all questions in one transaction that sees one state of the rows, and calls load with
-// the database's clock and the answers. It takes no longer than the reader's patience.
+// the database's clock and the answers. It takes no longer than the reader's limit.
 func (r *Reader) view(ctx context.Context, asked []question, load func(time.Time, pgx.BatchResults) error) (asOf time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	var b pgx.Batch
-	b.Queue(beginSQL, fmt.Sprint(r.patience.Milliseconds()))
+	b.Queue(beginSQL, fmt.Sprint(r.limit.Milliseconds()))
 	for _, q := range asked {
 		b.Queue(q.sql, q.args...)
 	}
@@ -103,7 +103,9 @@ var ErrUnread = errors.New("the database could not be read")
 // pgx.ErrNoRows, or that of a ctx that ended first.
 func (r *Reader) ask(ctx context.Context, asked []question, load func(time.Time, pgx.BatchResults) error) (time.Time, error) {
 	asked = append([]question{{walkSQL, nil}}, asked...)
-	asOf, err := r.view(ctx, asked, func(asOf time.Time, res pgx.BatchResults) error {
+	bound, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	asOf, err := r.view(bound, asked, func(asOf time.Time, res pgx.BatchResults) error {
 		if _, err := res.Exec(); err != nil {
 			return err
 		}

@@ -22,7 +22,8 @@ type Reader struct {
 	jobs []registry.Job
 
 	fresh    time.Duration // how long what was read serves all who ask
-	patience time.Duration // how long the database may take over one question
+	patience time.Duration // how long whoever asks waits
+	limit    time.Duration // how long the database may take over one question
 
 	snap     kept[*Snapshot]
 	outcomes memo[string, map[string][]Outcome]
@@ -34,22 +35,22 @@ type Reader struct {
 
 // New returns a reader of db that knows the jobs compiled into this binary.
 func New(db *pgxpool.Pool, jobs []registry.Job) *Reader {
-	return &Reader{db: db, jobs: jobs, fresh: time.Second, patience: 800 * time.Millisecond}
+	return &Reader{db: db, jobs: jobs, fresh: time.Second, patience: 800 * time.Millisecond, limit: 5 * time.Second}
 }
 
 // NewPatient returns a reader for a command, which gives the database longer than a page can: it
 // connects first, and nobody else waits.
 func NewPatient(db *pgxpool.Pool, jobs []registry.Job, patience time.Duration) *Reader {
 	r := New(db, jobs)
-	r.patience = patience
+	r.patience, r.limit = patience, patience
 	return r
 }
 
 // Snapshot returns what the rows say, at most a second old, or one and a half where many ask, within
-// 800 ms. However many ask, one reads. When the database does not answer, it returns the last snapshot,
+// 800 ms. However many ask, one reads, for up to 5 s. When the database does not answer, it returns the last snapshot,
 // marked Stale; the error is ErrNothingYet if there has never been one, or that of a ctx that ends first.
 func (r *Reader) Snapshot(ctx context.Context) (Snapshot, error) {
-	got, err := r.snap.get(ctx, r.fresh, r.read)
+	got, err := r.snap.get(ctx, r.fresh, r.patience, r.read)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Snapshot{}, context.Cause(ctx)

@@ -29,7 +29,7 @@ func (r *Reader) Server(ctx context.Context, asking bool) (Reading[Server], erro
 	if !asking {
 		return r.server.peek()
 	}
-	return r.server.get(ctx, r.fresh, func(ctx context.Context) (Server, error) {
+	return r.server.get(ctx, r.fresh, r.patience, func(ctx context.Context) (Server, error) {
 		var s Server
 		began := time.Now()
 		var err error

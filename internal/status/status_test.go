@@ -26,7 +26,7 @@ func run(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
 // patient returns a reader that gives a slow machine time.
 func patient(db *pgxpool.Pool, jobs []registry.Job) *Reader {
 	r := New(db, jobs)
-	r.patience = time.Minute
+	r.patience, r.limit = time.Minute, time.Minute
 	return r
 }
 
@@ -418,8 +418,17 @@ func TestAViewerWhoLeavesDoesNotEndTheReadingForOthers(t *testing.T) {
 	r := patient(db, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Snapshot(ctx); err != nil {
+	if _, err := r.Snapshot(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("snapshot for one who left: %v", err)
+	}
+	r.snap.mu.Lock()
+	flight := r.snap.flight
+	r.snap.mu.Unlock()
+	if flight != nil {
+		<-flight
+	}
+	if r.snap.last == nil {
+		t.Errorf("nothing was read: %v", r.snap.err)
 	}
 }
 
@@ -466,7 +475,7 @@ func TestAHungDatabaseIsNotWaitedFor(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE leadership IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
-	r.snap.due, r.snap.taken, r.patience = time.Time{}, time.Time{}, 800*time.Millisecond
+	r.snap.due, r.snap.taken, r.patience, r.limit = time.Time{}, time.Time{}, 800*time.Millisecond, 2*time.Second
 	began := time.Now()
 	snap, err := r.Snapshot(t.Context())
 	if err != nil || !snap.Stale {
@@ -478,6 +487,6 @@ func TestAHungDatabaseIsNotWaitedFor(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.patience = time.Minute
+	r.patience, r.limit = time.Minute, time.Minute
 	look(t, r) // it recovers
 }

@@ -1,0 +1,54 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// P10: what takes longer to be read than anybody waits is read all the same, and is there for whoever
+// asks next; who asks meanwhile gets what there was, marked with why.
+func TestWhatTakesLongToBeReadComesAllTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var k kept[int]
+		var reads atomic.Int64
+		ask := func() (Reading[int], time.Duration, error) {
+			began := time.Now()
+			got, err := k.get(t.Context(), time.Second, 800*time.Millisecond, func(context.Context) (int, error) {
+				n := reads.Add(1)
+				time.Sleep(2 * time.Second)
+				return int(n), nil
+			})
+			return got, time.Since(began), err
+		}
+		if _, took, err := ask(); !errors.Is(err, errSlow) || took != 800*time.Millisecond {
+			t.Errorf("the first answer after %v: %v", took, err)
+		}
+		time.Sleep(1300 * time.Millisecond)
+		if got, took, err := ask(); err != nil || got.Value != 1 || took != 800*time.Millisecond || !errors.Is(got.Why, errSlow) {
+			t.Errorf("the second answer after %v: %+v, %v", took, got, err)
+		}
+		time.Sleep(1300 * time.Millisecond)
+		if got, _, err := ask(); err != nil || got.Value != 2 && got.Value != 1 {
+			t.Errorf("the third answer: %+v, %v", got, err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := reads.Load(); n > 4 {
+			t.Errorf("it was read %d times", n)
+		}
+	})
+}
+
+func TestPanicOfAReadingIsItsError(t *testing.T) {
+	t.Parallel()
+	var k kept[int]
+	_, err := k.get(t.Context(), time.Second, time.Minute, func(context.Context) (int, error) { panic("no such row") })
+	if err == nil || !strings.Contains(err.Error(), "no such row") {
+		t.Errorf("the error is %v", err)
+	}
+}
