@@ -4,4 +4,4 @@ package lease
 
 import "testing"
 
-func TestProveSimulation(t *testing.T) { simulate(t, 1000) }
+func TestProveSimulation(t *testing.T) { simulate(t, 3000) }
