@@ -33,16 +33,13 @@ func healthCommand() *cobra.Command {
 }
 
 func health(ctx context.Context, stdout io.Writer, listen, probe string) error {
-	host, port, err := net.SplitHostPort(listen)
+	address, err := addressHere(listen)
 	if err != nil {
-		return coded(exitUsage, fmt.Errorf("listen %q: it must be host:port, as in 127.0.0.1:8080", listen))
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
+		return coded(exitUsage, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/"+probe, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+probe, nil)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", listen, err)
 	}
@@ -60,4 +57,16 @@ func health(ctx context.Context, stdout io.Writer, listen, probe string) error {
 	}
 	_, err = stdout.Write(body)
 	return err
+}
+
+// addressHere is the URL under which a replica on this host answers that listens there.
+func addressHere(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("listen %q: it must be host:port, as in 127.0.0.1:8080", listen)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/", nil
 }

@@ -112,7 +112,7 @@ former leader does when it wakes up late is refused by the database.`,
 		return coded(exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(), configCommand(env), doctorCommand(env),
-		jobsCommand(env), runsCommand(env), leasesCommand(env), replicasCommand(env), requestsCommand(env), auditCommand(env),
+		jobsCommand(env), runsCommand(env), leasesCommand(env), replicasCommand(env), requestsCommand(env), auditCommand(env), watchCommand(env),
 		newCommand(), healthCommand(), versionCommand())
 	root.SetOut(stdout) // which completion keeps when it is made
 	// Cobra would make it later, and show its help to those who name no shell, or one that it lacks.
