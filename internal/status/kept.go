@@ -15,6 +15,7 @@ type kept[T any] struct {
 	mu     sync.Mutex
 	last   *T
 	taken  time.Time     // when the reading of last began
+	took   time.Duration // how long it took
 	err    error         // how the newest attempt failed
 	due    time.Time     // when the next may be made
 	flight chan struct{} // closed at the end of the attempt under way; nil: none
@@ -27,9 +28,9 @@ type Reading[T any] struct {
 	Why   error // what the database has done since instead of answering; nil: it has answered
 }
 
-// get returns the value, read at most fresh ago, or a half more where others ask as often: what is
-// as old as that is given out while it is read anew, so that nobody waits for what is asked for all
-// the time. Nobody waits longer than patience either; the attempt goes on, and serves whoever asks
+// get returns the value, read at most fresh ago, or a little more where others ask as often (see
+// grace): what is as old as that is given out while it is read anew, so that nobody waits for what is
+// asked for all the time. Nobody waits longer than patience either; the attempt goes on, and serves whoever asks
 // next, for what takes longer than that to read would else never be there. The error is that of the
 // only attempt there was, errSlow if that is still under way, or that of a ctx that ends first.
 func (k *kept[T]) get(ctx context.Context, fresh, patience time.Duration, read func(context.Context) (T, error)) (Reading[T], error) {
@@ -42,7 +43,7 @@ func (k *kept[T]) get(ctx context.Context, fresh, patience time.Duration, read f
 	if k.flight == nil {
 		go k.begin(fresh, read)(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who asked
 	}
-	if k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+fresh/2)) {
+	if k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+k.grace(fresh))) {
 		return k.answer()
 	}
 	err := k.await(ctx, k.flight, patience)
@@ -53,6 +54,12 @@ func (k *kept[T]) get(ctx context.Context, fresh, patience time.Duration, read f
 		return Reading[T]{}, err
 	}
 	return k.answer()
+}
+
+// grace is how much longer than fresh a value is given out while it is read anew: as long as that
+// takes, by the last time and half as much again, and not less than half of fresh.
+func (k *kept[T]) grace(fresh time.Duration) time.Duration {
+	return max(fresh, 3*k.took) / 2
 }
 
 // peek is what is remembered, without asking anybody.
@@ -96,7 +103,7 @@ func (k *kept[T]) begin(fresh time.Duration, read func(context.Context) (T, erro
 			defer k.mu.Unlock()
 			k.flight, k.err, k.due = nil, err, time.Now().Add(fresh)
 			if err == nil {
-				k.last, k.taken, k.due = &value, began, began.Add(fresh)
+				k.last, k.taken, k.took, k.due = &value, began, time.Since(began), began.Add(fresh)
 			}
 			close(flight)
 		}()

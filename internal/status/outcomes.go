@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,12 @@ type Outcome struct {
 	Took    time.Duration
 }
 
+// A Past is the newest outcomes of some leases.
+type Past struct {
+	Of  map[string][]Outcome // by lease, the oldest first
+	Tag string               // differs when they do
+}
+
 const outcomesSQL = `
 SELECT l.lease, r.id, r.tick, coalesce(r.outcome, ''), r.started_at, r.ended_at
   FROM unnest($1::text[]) AS l(lease),
@@ -26,14 +33,13 @@ SELECT l.lease, r.id, r.tick, coalesce(r.outcome, ''), r.started_at, r.ended_at
                   FROM runs WHERE lease = l.lease
                  ORDER BY tick DESC, attempt DESC LIMIT $2) r`
 
-// Outcomes returns the newest Window outcomes of each of the leases, the oldest first, kept as a
-// snapshot is. Where asking is false it returns what is remembered.
-func (r *Reader) Outcomes(ctx context.Context, leases []string, asking bool) (Reading[map[string][]Outcome], error) {
+// Outcomes returns the newest Window outcomes of each of the leases, kept as a snapshot is. Where asking is false it returns what is remembered.
+func (r *Reader) Outcomes(ctx context.Context, leases []string, asking bool) (Reading[Past], error) {
 	k := r.outcomes.of(strings.Join(leases, "\x00"))
 	if !asking {
 		return k.peek()
 	}
-	return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (map[string][]Outcome, error) {
+	return k.get(ctx, r.fresh, r.patience, func(ctx context.Context) (Past, error) {
 		all := make(map[string][]Outcome, len(leases))
 		_, err := r.ask(ctx, []question{{outcomesSQL, []any{leases, Window}}}, func(_ time.Time, res pgx.BatchResults) error {
 			rows, err := res.Query()
@@ -51,12 +57,16 @@ func (r *Reader) Outcomes(ctx context.Context, leases []string, asking bool) (Re
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read the last outcomes: %w", err)
+			return Past{}, fmt.Errorf("read the last outcomes: %w", err)
 		}
-		for _, outcomes := range all {
-			slices.Reverse(outcomes)
+		tag := fnv.New64a()
+		for _, lease := range leases {
+			slices.Reverse(all[lease])
+			for _, o := range all[lease] {
+				fmt.Fprintf(tag, "%q %d %s %d,", lease, o.ID, o.Outcome, o.Took)
+			}
 		}
-		return all, nil
+		return Past{all, fmt.Sprintf("%x", tag.Sum64())}, nil
 	})
 }
 

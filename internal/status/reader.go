@@ -26,7 +26,7 @@ type Reader struct {
 	limit    time.Duration // how long the database may take over one question
 
 	snap     kept[*Snapshot]
-	outcomes memo[string, map[string][]Outcome]
+	outcomes memo[string, Past]
 	jobsKept memo[JobOf, JobHistory]
 	records  memo[int64, *RunRecord]
 	events   memo[EventsOf, EventsPage]
@@ -46,8 +46,8 @@ func NewPatient(db *pgxpool.Pool, jobs []registry.Job, patience time.Duration) *
 	return r
 }
 
-// Snapshot returns what the rows say, at most a second old, or one and a half where many ask, within
-// 800 ms. However many ask, one reads, for up to 5 s. When the database does not answer, it returns the last snapshot,
+// Snapshot returns what the rows say, at most a second old, or by what a reading takes older where
+// many ask, within 800 ms. However many ask, one reads, for up to 5 s. When the database does not answer, it returns the last snapshot,
 // marked Stale; the error is ErrNothingYet if there has never been one, or that of a ctx that ends first.
 func (r *Reader) Snapshot(ctx context.Context) (Snapshot, error) {
 	got, err := r.snap.get(ctx, r.fresh, r.patience, r.read)

@@ -76,26 +76,19 @@ func (s *server) apiReplicas(w http.ResponseWriter, r *http.Request) error {
 	return s.list(w, r, func(snap status.Snapshot) (any, error) { return snap.ReplicasJSON(), nil })
 }
 
-// list answers with what of makes of the snapshot, which is not made for who has it already.
+// list answers with what of makes of the snapshot.
 func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Snapshot) (any, error)) error {
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
-	if r.Header.Get("If-None-Match") == s.etag(r, snap) {
-		s.send(w, r, snap, kindJSON, nil)
-		return nil
-	}
-	v, err := of(snap)
-	if err != nil {
-		return err
-	}
-	b, err := encode(r, v)
-	if err != nil {
-		return err
-	}
-	s.send(w, r, snap, kindJSON, b)
-	return nil
+	return s.send(w, r, snap, kindJSON, func(string) ([]byte, error) {
+		v, err := of(snap)
+		if err != nil {
+			return nil, err
+		}
+		return encode(r, v)
+	})
 }
 
 const kindJSON = "application/json"

@@ -104,9 +104,9 @@ func (s *server) jobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tag := tagOf(past.Value, past.Why != nil)
+	tag := tagOf(past.Value.Tag, past.Why != nil)
 	return s.page(w, r, "jobs", jobsTitle(c), snap, tag, func(b bearings) (any, error) {
-		p := jobsView(snap, c, chosen, shown, past.Value, b)
+		p := jobsView(snap, c, chosen, shown, past.Value.Of, b)
 		if past.Why != nil {
 			p.ChartsNote = oldHistory
 		}
@@ -140,7 +140,7 @@ func choose(snap status.Snapshot, c choice) []int {
 
 // outcomesOf reads the newest outcomes of the leases that are shown. Without a database it returns
 // what is remembered, at once.
-func (s *server) outcomesOf(r *http.Request, snap status.Snapshot, shown []int) (status.Reading[map[string][]status.Outcome], error) {
+func (s *server) outcomesOf(r *http.Request, snap status.Snapshot, shown []int) (status.Reading[status.Past], error) {
 	names := make([]string, 0, len(shown))
 	for _, i := range shown {
 		names = append(names, snap.Leases[i].Name)

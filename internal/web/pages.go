@@ -164,37 +164,44 @@ func render(r *http.Request, name string, h head, body any) ([]byte, error) {
 // isPart says that the script asks, which has the rest of the page already.
 func isPart(r *http.Request) bool { return r.Header.Get("Rota-Part") == "main" }
 
-// page answers with a page over snap and what else the tag stands for, or with 304 where the caller has
-// it already. However many ask for the same, it is made once.
+// page answers with a page over snap and what else the tag stands for. However many ask for the same,
+// it is made once.
 func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string, snap status.Snapshot, tag string, view func(bearings) (any, error)) error {
 	h := s.head(r, title).over(snap)
 	snap.Tag += tag
-	body, err := s.press.sheet(s.imprint(r, snap), func() ([]byte, error) {
-		v, err := view(bearingsOf(r))
-		if err != nil {
-			return nil, err
-		}
-		return render(r, name, h, v)
+	return s.send(w, r, snap, "text/html; charset=utf-8", func(tag string) ([]byte, error) {
+		return s.press.sheet(imprintOf(tag, snap), func() ([]byte, error) {
+			v, err := view(bearingsOf(r))
+			if err != nil {
+				return nil, err
+			}
+			return render(r, name, h, v)
+		})
 	})
-	if err != nil {
-		return err
-	}
-	s.send(w, r, snap, "text/html; charset=utf-8", body)
-	return nil
 }
 
-// send answers with what was made of snap. The tag is a weak one: it stands for what the rows say
-// and not for how old that is, which every answer tells in its headers, a 304 too.
-func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapshot, kind string, body []byte) {
+// send answers with what is made of snap, which it is not for who has it already. The tag is a weak
+// one: it stands for what the rows say and not for how old that is, which every answer tells in its
+// headers, a 304 too.
+func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapshot, kind string, make func(tag string) ([]byte, error)) error {
+	tag := s.etag(r, snap)
+	var body []byte
+	if r.Header.Get("If-None-Match") != tag {
+		var err error
+		if body, err = make(tag); err != nil {
+			return err
+		}
+	}
 	h := w.Header()
 	h.Set("Content-Type", kind)
-	h.Set("ETag", s.etag(r, snap))
+	h.Set("ETag", tag)
 	h.Set("Rota-As-Of", snap.AsOf.UTC().Format(time.RFC3339Nano))
 	h.Set("Rota-Age", strconv.FormatFloat(snap.Age.Seconds(), 'f', 3, 64))
 	if snap.Stale {
 		h.Set("Rota-Stale", "true")
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	return nil
 }
 
 // etag differs where the rows say something else, where they become stale, between builds, whose
@@ -213,8 +220,8 @@ type imprint struct {
 	age  int64 // of what is stale, in seconds: what is not is made once
 }
 
-func (s *server) imprint(r *http.Request, snap status.Snapshot) imprint {
-	i := imprint{tag: s.etag(r, snap), asOf: snap.AsOf}
+func imprintOf(tag string, snap status.Snapshot) imprint {
+	i := imprint{tag: tag, asOf: snap.AsOf}
 	if snap.Stale {
 		i.age = int64(snap.Age / time.Second)
 	}
