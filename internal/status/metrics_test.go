@@ -42,7 +42,7 @@ func facts(t *testing.T, f *Facts) map[string]float64 {
 // anew makes the reader read again.
 func anew(r *Reader) {
 	r.snap.mu.Lock()
-	r.snap.due, r.snap.taken = time.Time{}, r.snap.taken.Add(-2*r.fresh)
+	r.snap.due, r.snap.taken, r.snap.took = time.Time{}, r.snap.taken.Add(-2*r.fresh), 0
 	r.snap.mu.Unlock()
 }
 

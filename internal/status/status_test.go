@@ -439,9 +439,9 @@ func TestWithoutADatabaseTheLastSnapshotIsReturnedAsStale(t *testing.T) {
 	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ('one', 'a/1', clock_timestamp() + interval '1 hour', 1)`)
 	pool, _ := counted(t, db)
 	r := patient(pool, nil)
-	r.fresh = 0
 	good := look(t, r)
 	pool.Close()
+	anew(r)
 
 	stale, err := r.Snapshot(t.Context())
 	if err != nil {
