@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -36,7 +37,8 @@ func devCommand(env []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Three replicas, a page, sample data and a private Postgres, to play with",
 		Long: `Dev starts a private PostgreSQL, three replicas of its own binary with a lease of 6 s, sample data, and
-the page. Freeze, thaw or kill the leader of bridge_health by a letter, and watch what follows.
+the page. Freeze a replica, cut it off from the database, or kill it, by a button of the page, or the
+leader of bridge_health by a letter, and watch what follows. With --database-url none can be cut off.
 
 With --story it plays the story by itself: a frozen leader, the takeover, and what becomes of the
 writes of the one that wakes up late.`,
@@ -59,12 +61,15 @@ writes of the one that wakes up late.`,
 // A stage is what dev plays on.
 type stage struct {
 	tell     *teller
+	guide    *guide
 	jobs     []registry.Job
 	db       *pgxpool.Pool
 	world    *samples
 	replicas *fleet
 	address  string // of the page
 	url      string // of the database
+	far      string // where a private one listens, for wires to it; empty: it is none
+	player   *player
 
 	undo    []func() // last first
 	watches sync.WaitGroup
@@ -72,6 +77,7 @@ type stage struct {
 
 func dev(ctx context.Context, cfg devConfig, env []string, stdin io.Reader, stdout io.Writer) (err error) {
 	s := &stage{tell: &teller{out: stdout}}
+	s.guide = &guide{stage: s}
 	defer func() {
 		s.tell.hush()
 		err = errors.Join(err, s.close())
@@ -85,7 +91,7 @@ func dev(ctx context.Context, cfg devConfig, env []string, stdin io.Reader, stdo
 	s.tell.say("\n  The page: http://%s\n", s.address)
 	s.tell.say("  Three replicas with a lease of %v, renewed every %v (15 s and 5 s are usual).", devLease, devRenew)
 	s.tell.say("  %s", steerHint(cfg, s.url))
-	newKeys(s).run(ctx, stdin)
+	(&keys{s.player}).run(ctx, stdin)
 	s.tell.say("ending the replicas, then Postgres")
 	return nil
 }
@@ -105,16 +111,16 @@ func (s *stage) set(ctx context.Context, cfg devConfig, env []string) error {
 	if s.jobs, err = registry.Jobs(); err != nil {
 		return coded(exitUsage, err)
 	}
-	url, err := s.database(ctx, cfg)
+	address, err := s.database(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	s.url = url
+	s.url = address
 	quiet := Config{}.logger(io.Discard)
-	if err := prepareSchema(ctx, url, migrateAuto, quiet); err != nil {
+	if err := prepareSchema(ctx, address, migrateAuto, quiet); err != nil {
 		return err
 	}
-	if s.db, err = openPool(context.WithoutCancel(ctx), url, "rota dev", 8); err != nil {
+	if s.db, err = openPool(context.WithoutCancel(ctx), address, "rota dev", 8); err != nil {
 		return err
 	}
 	s.later(s.db.Close)
@@ -125,16 +131,25 @@ func (s *stage) set(ctx context.Context, cfg devConfig, env []string) error {
 	if err := s.world.Fill(ctx, s.db); err != nil {
 		return err
 	}
+	if s.replicas, err = newFleet(address, s.far, env, s.heard); err != nil {
+		return err
+	}
+	player, ended := newPlayer(ctx, s)
+	s.player = player
 	if err := s.openPage(cfg); err != nil {
 		return err
 	}
 	s.watch(ctx)
 	s.tell.say("starting three replicas")
-	if s.replicas, err = newFleet(url, env, s.tell.heard); err != nil {
-		return err
-	}
 	s.later(s.replicas.stop)
+	s.later(ended)
 	return s.replicas.start("replica-1", "replica-2", "replica-3")
+}
+
+// heard tells of a replica's log, in the terminal and to whoever follows the guide.
+func (s *stage) heard(c *child, e entry) {
+	s.tell.heard(c, e)
+	s.guide.heard(c, e)
 }
 
 func (s *stage) later(f func()) { s.undo = append(s.undo, f) }
@@ -150,7 +165,7 @@ func (s *stage) close() error {
 	return nil
 }
 
-func (s *stage) database(ctx context.Context, cfg devConfig) (url string, err error) {
+func (s *stage) database(ctx context.Context, cfg devConfig) (address string, err error) {
 	if cfg.url != "" {
 		own := Config{DatabaseURL: cfg.url}
 		if err := own.validateDatabase(); err != nil {
@@ -173,7 +188,12 @@ func (s *stage) database(ctx context.Context, cfg devConfig) (url string, err er
 			s.tell.say("stop Postgres: %v", err)
 		}
 	})
-	return cluster.URL("postgres"), nil
+	own, err := url.Parse(cluster.URL("postgres"))
+	if err != nil {
+		return "", fmt.Errorf("read the private server's address: %w", err)
+	}
+	s.far = own.Host
+	return own.String(), nil
 }
 
 // openPage serves the page from this process, which leads nothing, so that any replica may be
@@ -194,14 +214,18 @@ func (s *stage) openPage(cfg devConfig) error {
 	}
 	log := Config{}.logger(io.Discard)
 	probes := newProbes(time.Now, time.Minute, s.db)
-	page := startSite(listener, web.Handler(web.Config{
+	site := web.Config{
 		Status:  status.New(s.db, s.jobs),
 		Desk:    control.NewDesk(s.db, s.jobs),
 		Gate:    gate,
 		Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}),
 		Live:    http.HandlerFunc(probes.live), Ready: http.HandlerFunc(probes.ready),
 		Version: buildVersion(), Environment: "dev", EnvironmentColor: "blue", Log: log, Jobs: s.jobs,
-	}), log)
+	}
+	if !cfg.story { // which is not to be disturbed
+		site.Stage = s.player
+	}
+	page := startSite(listener, web.Handler(site), log)
 	s.later(page.stop)
 	s.address = listener.Addr().String()
 	return nil
@@ -211,6 +235,7 @@ func (s *stage) openPage(cfg devConfig) error {
 func (s *stage) watch(ctx context.Context) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.watches.Go(func() { s.tell.watchTerms(ctx, s.db) })
+	s.watches.Go(func() { s.guide.watch(ctx) })
 	s.later(func() {
 		stop()
 		s.watches.Wait()
@@ -248,8 +273,8 @@ func (s *stage) leader(ctx context.Context, name string) (*child, leaseState, er
 }
 
 // freezeLeader freezes the leader of bridge_health after its job has read and before it writes: the
-// sample bridge answers only once the process stands still.
-func (s *stage) freezeLeader(ctx context.Context) (*child, leaseState, error) {
+// sample bridge answers only once the process stands still. Where one is wanted, no other is frozen.
+func (s *stage) freezeLeader(ctx context.Context, wanted *child) (*child, leaseState, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	arrived, release := s.world.Hold(storyBridge)
@@ -262,6 +287,9 @@ func (s *stage) freezeLeader(ctx context.Context) (*child, leaseState, error) {
 	c, l, err := s.leader(ctx, storyJob)
 	if err != nil {
 		return nil, l, err
+	}
+	if wanted != nil && c != wanted {
+		return nil, l, fmt.Errorf("%s leads %s by now", c.name, storyJob)
 	}
 	if err := c.freeze(); err != nil {
 		return nil, l, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,10 +22,13 @@ const (
 type fleet struct {
 	exe   string
 	env   []string
+	url   string // of the database
+	far   string // where wires to the database lead; empty: replicas connect to it themselves
 	heard func(*child, entry)
 
 	mu      sync.Mutex
 	members map[string]*child
+	wires   map[string]*wire
 	over    bool
 	awaited []expectation
 }
@@ -36,12 +40,14 @@ type expectation struct {
 	given chan entry
 }
 
-func newFleet(url string, env []string, heard func(*child, entry)) (*fleet, error) {
+// newFleet makes one without replicas. far is the address at which url's database listens, for wires
+// that can be cut; empty: there are none.
+func newFleet(url, far string, env []string, heard func(*child, entry)) (*fleet, error) {
 	exe, err := ourselves()
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{exe: exe, env: childEnvironment(env, "DATABASE_URL="+url), members: map[string]*child{}}
+	f := &fleet{exe: exe, env: childEnvironment(env), url: url, far: far, members: map[string]*child{}, wires: map[string]*wire{}}
 	f.heard = func(c *child, e entry) {
 		f.meet(c, e)
 		heard(c, e)
@@ -94,16 +100,48 @@ func (f *fleet) launch(name string) (*child, error) {
 	if f.over {
 		return nil, fmt.Errorf("start %s: dev is ending", name)
 	}
+	database, err := f.reach(name)
+	if err != nil {
+		return nil, err
+	}
 	c, err := startChild(name, f.exe, []string{
 		"serve", "--witness", "off", "--name", name, "--listen", "127.0.0.1:0", "--log", "json", "--environment", "dev",
 		"--lease", devLease.String(), "--renew", devRenew.String(),
 		"--drain", devDrain.String(), "--grace", devGrace.String(),
-	}, f.env, f.heard)
+	}, append(slices.Clip(f.env), "DATABASE_URL="+database), f.heard)
 	if err != nil {
 		return nil, err
 	}
 	f.members[name] = c
 	return c, nil
+}
+
+// reach is the address under which the replica of this name finds the database: its wire's, which stays
+// from one start to the next.
+func (f *fleet) reach(name string) (string, error) {
+	if f.far == "" {
+		return f.url, nil
+	}
+	if f.wires[name] == nil {
+		w, err := newWire(f.far)
+		if err != nil {
+			return "", err
+		}
+		f.wires[name] = w
+	}
+	u, err := url.Parse(f.url)
+	if err != nil {
+		return "", fmt.Errorf("lead %s to the database: %w", name, err)
+	}
+	u.Host = f.wires[name].near()
+	return u.String(), nil
+}
+
+// wire is the replica's way to the database; nil: it has none that could be cut.
+func (f *fleet) wire(name string) *wire {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wires[name]
 }
 
 // of returns the living replica with this owner id, or nil.
@@ -138,7 +176,7 @@ func (f *fleet) frozen() *child {
 	return nil
 }
 
-// restart starts a replica that has ended anew, after the pause.
+// restart starts a replica that has ended anew, after the pause, unless somebody has done so meanwhile.
 func (f *fleet) restart(ctx context.Context, c *child, pause time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -146,6 +184,9 @@ func (f *fleet) restart(ctx context.Context, c *child, pause time.Duration) erro
 	case <-time.After(pause):
 	}
 	<-c.gone
+	if f.named(c.name) != c {
+		return nil
+	}
 	return f.start(c.name)
 }
 
@@ -159,6 +200,9 @@ func (f *fleet) stop() {
 		ending.Go(func() { c.end(devDrain + devGrace + 2*slack) })
 	}
 	ending.Wait()
+	for _, w := range f.wires {
+		w.close()
+	}
 }
 
 // named is the replica that was started last under the name.

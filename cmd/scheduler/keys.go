@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -27,24 +25,11 @@ const keysHelp = `
 `
 
 // keys takes one-letter commands.
-type keys struct {
-	*stage
-	later  sync.WaitGroup
-	frozen *frozenTerm
-}
-
-// A frozenTerm is a term whose process was frozen.
-type frozenTerm struct {
-	replica *child
-	lease   leaseState
-}
-
-func newKeys(s *stage) *keys { return &keys{stage: s} }
+type keys struct{ *player }
 
 // run obeys until q or the end of ctx. The end of stdin is no command.
 func (k *keys) run(ctx context.Context, stdin io.Reader) {
 	ctx, stop := context.WithCancel(ctx)
-	defer k.later.Wait()
 	defer stop()
 	k.tell.say("%s", keysHelp)
 	letters := make(chan string)
@@ -81,9 +66,9 @@ func (k *keys) obey(ctx context.Context, letter string) error {
 	case "f":
 		return k.freeze(ctx)
 	case "t":
-		return k.thaw(ctx)
+		return k.thawFrozen(ctx)
 	case "k":
-		return k.kill(ctx)
+		return k.killLeader(ctx)
 	}
 	k.tell.say("%s", keysHelp)
 	return nil
@@ -93,69 +78,28 @@ func (k *keys) freeze(ctx context.Context) error {
 	if c := k.replicas.frozen(); c != nil {
 		return errors.New(c.name + " is frozen already; t thaws it")
 	}
-	c, l, err := k.freezeLeader(ctx)
-	if err != nil {
-		return err
-	}
-	k.frozen = &frozenTerm{c, l}
-	k.tell.note("%s is frozen in the middle of a run of %s: it has asked the bridges and not yet written", c.name, storyJob)
-	k.tell.note("its lease, epoch %d, runs for another %v; until then nobody can take it", l.Epoch, l.left())
-	return nil
+	return k.freezeMidRun(ctx, nil)
 }
 
 func (l leaseState) left() time.Duration { return l.ExpiresAt.Sub(l.Now).Round(100 * time.Millisecond) }
 
-// thaw wakes the frozen replica, and writes what it may have had under way.
-func (k *keys) thaw(ctx context.Context) error {
+func (k *keys) thawFrozen(ctx context.Context) error {
 	c := k.replicas.frozen()
 	if c == nil {
 		return errors.New("nothing is frozen; f freezes the leader")
 	}
-	if err := c.thaw(); err != nil {
-		return err
-	}
-	k.tell.note("%s goes on where it stood still", c.name)
-	if k.frozen == nil {
-		return nil
-	}
-	l, err := k.lease(ctx, storyJob)
-	if err != nil || l.Epoch == k.frozen.lease.Epoch {
-		return err // thawed in time: it still leads
-	}
-	k.tell.note("and a packet that it had under way arrives now, with epoch %d, while the lease is at %d", k.frozen.lease.Epoch, l.Epoch)
-	return k.playPacket(ctx, k.frozen.lease)
+	return k.thaw(ctx, c)
 }
 
-func (k *keys) playPacket(ctx context.Context, old leaseState) error {
-	p, err := newPacket(k.stage, old)
+// killLeader kills the leader, and has it started anew later on.
+func (k *keys) killLeader(ctx context.Context) error {
+	c, _, err := k.leader(ctx, storyJob)
 	if err != nil {
 		return err
 	}
-	if err := p.update(ctx, storyBridge); err != nil {
+	if err := k.kill(ctx, c); err != nil {
 		return err
 	}
-	k.tell.note("late write refused: %s stays as the new leader wrote it", storyBridge)
-	return nil
-}
-
-// kill kills the leader, and has it started anew later on.
-func (k *keys) kill(ctx context.Context) error {
-	c, l, err := k.leader(ctx, storyJob)
-	if err != nil {
-		return err
-	}
-	if err := c.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	k.tell.note("%s is killed; its lease of %s, epoch %d, runs for another %v; until then nobody can take it", c.name, storyJob, l.Epoch, l.left())
-	k.later.Go(func() {
-		if err := k.replicas.restart(ctx, c, restartPause); err != nil {
-			if ctx.Err() == nil {
-				k.tell.note("%v", err)
-			}
-			return
-		}
-		k.tell.note("%s is back, as a new process: %s", c.name, k.replicas.named(c.name).id())
-	})
+	k.soon(func(ctx context.Context) { k.started(ctx, c.name, k.replicas.restart(ctx, c, restartPause)) })
 	return nil
 }

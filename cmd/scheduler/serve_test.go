@@ -162,6 +162,14 @@ func TestHealthAndLeasesTellOfAReplica(t *testing.T) {
 			t.Errorf("health %s: exit code %d\n%s%s", probe, code, stdout, stderr)
 		}
 	}
+	// What dev's page can do to its replicas, no other page can.
+	answer, err := http.Post("http://"+replica.probeAddress()+"/dev/"+replica.name+"/kill", "application/x-www-form-urlencoded", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = answer.Body.Close(); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("POST to dev's stage: %s", answer.Status)
+	}
 	stdout, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, "leases", "list", "--json")
 	if code != exitOK || !strings.Contains(stdout, `"owner": "`+held.Owner+`"`) || !strings.Contains(stdout, `"as_of"`) {
 		t.Errorf("leases list: exit code %d\n%s%s", code, stdout, stderr)

@@ -100,7 +100,7 @@ func (s *story) allLed(ctx context.Context) error {
 
 func (s *story) freeze(ctx context.Context) error {
 	var err error
-	if s.frozen, s.old, err = s.freezeLeader(ctx); err != nil {
+	if s.frozen, s.old, err = s.freezeLeader(ctx, nil); err != nil {
 		return err
 	}
 	s.step(nil, "%s asks the bridges how they are, and is frozen before it writes what they answer. It does not know.", s.frozen.name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,13 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/lease"
+	"rota/internal/web"
 )
 
 // A teller tells what happens, in lines that do not cut into each other.
 type teller struct {
 	mu    sync.Mutex
 	out   io.Writer
-	quiet bool // of what it overhears; what is told on purpose is told
+	quiet bool       // of what it overhears; what is told on purpose is told
+	lines []web.Told // the last that were overheard, the newest first
 }
 
 // say tells something on purpose.
@@ -32,9 +35,23 @@ func (t *teller) say(format string, args ...any) {
 func (t *teller) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.quiet {
-		fmt.Fprintf(t.out, time.Now().Format("15:04:05")+"  "+format+"\n", args...)
+	if t.quiet {
+		return
 	}
+	now := time.Now()
+	fmt.Fprintf(t.out, now.Format("15:04:05")+"  "+format+"\n", args...)
+	t.lines = slices.Insert(t.lines, 0, web.Told{At: now, Line: fmt.Sprintf(format, args...)})
+	t.lines = t.lines[:min(len(t.lines), keptLines)]
+}
+
+// keptLines is how many lines the page shows.
+const keptLines = 6
+
+// told are the last lines, the newest first.
+func (t *teller) told() []web.Told {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.lines)
 }
 
 // hush makes it tell only what is told on purpose.

@@ -70,7 +70,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		problem(w, told)
 		return
 	}
-	body, err := render(r, "error", s.head(r, http.StatusText(told.code)), told)
+	body, err := render(r, "error", s.head(r, http.StatusText(told.code)), nil, told)
 	if err != nil {
 		s.Log.Error("render the error page", "error", err)
 		http.Error(w, told.reason, told.code)

@@ -108,7 +108,7 @@ func (s *server) sendForm(w http.ResponseWriter, r *http.Request, code int, f fo
 	}
 	h := s.head(r, f.Title)
 	h.Stale, h.AsOf, h.Age = snap.Stale, at(snap.AsOf), duration(snap.Age)
-	body, err := render(r, "form", h, f)
+	body, err := render(r, "form", h, nil, f)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type Config struct {
 	Owner            string         // this replica's; empty: it is none
 	Jobs             []registry.Job // those compiled in
 	Pools            func() []Pool  // this process's connections; nil: nothing is said of them
+	Stage            Stage          // what dev plays on; nil: there is none, nor a route to it
 }
 
 type server struct {
@@ -72,6 +73,7 @@ func newServer(cfg Config) *server {
 		s.pageRoutes(r)
 		s.apiRoutes(r)
 	})
+	s.stageRoutes(r)
 	for _, a := range actions {
 		for _, path := range a.paths {
 			of := r.With(s.need(a.role, &a))

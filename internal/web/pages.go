@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ var Colors = []string{"red", "amber", "green", "blue", "violet", "grey"}
 var names = []string{"jobs", "job", "run", "replicas", "events", "about", "form", "error"}
 
 // shared are the templates that every page may use.
-var shared = []string{"templates/layout.html", "templates/parts.html"}
+var shared = []string{"templates/layout.html", "templates/parts.html", "templates/stage.html"}
 
 // parsed are the templates, each with the layout around it. They are never executed: what has been can
 // no longer be cloned.
@@ -79,8 +80,9 @@ func bind(name, root string) (*template.Template, error) {
 type frame struct {
 	Head   head
 	Can    rights
-	Who    string // empty: nobody is asked
-	Notice string // what became of the order that led here
+	Who    string     // empty: nobody is asked
+	Notice string     // what became of the order that led here
+	Scene  *sceneView // what dev plays; nil: nothing
 	Body   any
 
 	ReadOnly string // why nobody may act here; empty: some may
@@ -143,8 +145,8 @@ func bearingsOf(r *http.Request) bearings {
 }
 
 // render makes a page, or the part of it that the script asks for.
-func render(r *http.Request, name string, h head, body any) ([]byte, error) {
-	f := frame{Head: h, Notice: noticeOf(r), Body: body, ReadOnly: h.readOnly}
+func render(r *http.Request, name string, h head, scene *sceneView, body any) ([]byte, error) {
+	f := frame{Head: h, Notice: noticeOf(r), Scene: scene, Body: body, ReadOnly: h.readOnly}
 	f.Can, f.Who = rightsOf(r)
 	t, err := bind(name, h.root)
 	var b bytes.Buffer
@@ -169,13 +171,24 @@ func isPart(r *http.Request) bool { return r.Header.Get("Rota-Part") == "main" }
 func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string, snap status.Snapshot, tag string, view func(bearings) (any, error)) error {
 	h := s.head(r, title).over(snap)
 	snap.Tag += tag
+	var scene Scene
+	staged := s.Stage != nil && slices.Contains(stagePages, name)
+	if staged {
+		scene = s.Stage.Scene()
+		snap.Tag += tagOf(scene)
+	}
 	return s.send(w, r, snap, "text/html; charset=utf-8", func(tag string) ([]byte, error) {
 		return s.press.sheet(imprintOf(tag, snap), func() ([]byte, error) {
-			v, err := view(bearingsOf(r))
+			b := bearingsOf(r)
+			v, err := view(b)
 			if err != nil {
 				return nil, err
 			}
-			return render(r, name, h, v)
+			var shown *sceneView
+			if staged {
+				shown = sceneOf(scene, snap, b)
+			}
+			return render(r, name, h, shown, v)
 		})
 	})
 }
@@ -243,7 +256,7 @@ var build = func() string {
 	for _, a := range []string{"rota.css", "rota.js", "early.js", "rota.svg"} {
 		f.Write([]byte(assets[a].address))
 	}
-	for _, name := range append([]string{"layout", "parts"}, names...) {
+	for _, name := range append([]string{"layout", "parts", "stage"}, names...) {
 		b, err := templatesFS.ReadFile("templates/" + name + ".html")
 		if err != nil {
 			panic(err) // embedded: cannot be missing

@@ -189,6 +189,7 @@ async function send(form) {
   }
   const again = page.getElementById("order");
   if (again) return show(again, answer.url);
+  if (!dialog.contains(form)) throw new Error("refused"); // the page that says why is shown
   const problem = document.createElement("p");
   problem.className = "problem";
   problem.setAttribute("role", "alert");
@@ -217,6 +218,12 @@ dialog.addEventListener("submit", (event) => {
   const button = event.target.querySelector("[type=submit]");
   button.disabled = true;
   send(event.target).catch(() => { event.target.submit(); }).finally(() => { button.disabled = false; });
+});
+// An act of dev's stage is played without leaving the page; without script the page is loaded anew.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-act]")) return;
+  event.preventDefault();
+  send(event.target).catch(() => { event.target.submit(); });
 });
 document.addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && document.activeElement.closest("details.menu[open]");
