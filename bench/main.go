@@ -22,6 +22,8 @@ type measurement struct {
 var measurements = []measurement{
 	{"handover", handover},
 	{"takeover", takeover},
+	{"kill", kills},
+	{"spread", spreads},
 	{"heartbeat", heartbeats},
 	{"crowd", crowds},
 	{"fence", fences},
@@ -30,7 +32,7 @@ var measurements = []measurement{
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, heartbeat, crowd, fence, ticks, ticks-records")
+	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, kill, spread, heartbeat, crowd, fence, ticks, ticks-records")
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
 	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()

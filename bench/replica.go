@@ -29,11 +29,14 @@ type replica struct {
 // A pace is that of leases and their renewal.
 type pace struct{ lease, renew time.Duration }
 
-var usual = pace{15 * time.Second, 5 * time.Second}
+var (
+	usual = pace{15 * time.Second, 5 * time.Second}
+	brisk = pace{1500 * time.Millisecond, 500 * time.Millisecond} // where something is waited for
+)
 
 func (w *world) replica(ctx context.Context, name string, p pace, leases []lease.Lease, lead func(*lease.Term)) (*replica, error) {
 	owner := lease.NewOwner(name)
-	base, err := pgxpool.ParseConfig(w.cluster.URL("postgres"))
+	base, err := pgxpool.ParseConfig(w.url())
 	if err != nil {
 		return nil, fmt.Errorf("read the address of PostgreSQL: %w", err)
 	}
@@ -71,6 +74,7 @@ func endAll(replicas []*replica) {
 func untilOver(t *lease.Term) {
 	select {
 	case <-t.Asked():
+	case <-t.Yielding():
 	case <-t.Context().Done():
 	}
 }

@@ -27,7 +27,7 @@ func takeover(ctx context.Context, w *world) ([]row, error) {
 	var replicas []*replica
 	defer func() { endAll(replicas) }()
 	for i := range 3 {
-		r, err := w.replica(ctx, fmt.Sprint("replica", i), pace{1500 * time.Millisecond, 500 * time.Millisecond}, named(1), func(t *lease.Term) {
+		r, err := w.replica(ctx, fmt.Sprint("replica", i), brisk, named(1), func(t *lease.Term) {
 			_, err := fence.Raise(t.Context(), w.db, t.Token, fence.Shard{}, bridgeStatus)
 			t.Ready()
 			begun <- beginning{i, time.Now(), err}

@@ -18,9 +18,10 @@ import (
 
 // A world is a PostgreSQL of a measurement's own, migrated, and as durable as in production.
 type world struct {
-	cluster *devdb.Cluster
-	db      *pgxpool.Pool
-	short   bool
+	cluster  *devdb.Cluster
+	database string
+	db       *pgxpool.Pool
+	short    bool
 }
 
 var durable = map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
@@ -40,7 +41,7 @@ func inWorld(ctx context.Context, short bool, measure func(context.Context, *wor
 	if err := migrate(ctx, cluster.URL("postgres")); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
-	w := &world{cluster: cluster, short: short}
+	w := &world{cluster: cluster, database: "postgres", short: short}
 	if w.db, err = w.pool(ctx, 4); err != nil {
 		return nil, err
 	}
@@ -51,8 +52,10 @@ func inWorld(ctx context.Context, short bool, measure func(context.Context, *wor
 	return measure(ctx, w)
 }
 
+func (w *world) url() string { return w.cluster.URL(w.database) }
+
 func (w *world) pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(w.cluster.URL("postgres"))
+	cfg, err := pgxpool.ParseConfig(w.url())
 	if err != nil {
 		return nil, fmt.Errorf("read the address of PostgreSQL: %w", err)
 	}
