@@ -42,15 +42,21 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// openPool makes a pool of at most n connections, and connects none. The application's name is all
-// that it sets, for a pooler in between may refuse anything else.
+// openPool makes a pool of at most n connections, and connects none.
 func openPool(ctx context.Context, address, appName string, n int32) (*pgxpool.Pool, error) {
+	return openPoolWith(ctx, address, appName, 0, n)
+}
+
+// openPoolWith makes a pool of at most so many connections, that many of which are kept however long
+// they have nothing to do. The application's name is all that it sets, for a pooler in between may
+// refuse anything else.
+func openPoolWith(ctx context.Context, address, appName string, kept, most int32) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(address)
 	if err != nil {
 		return nil, coded(exitUsage, err)
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = appName
-	cfg.MaxConns, cfg.MinConns = n, 0
+	cfg.MaxConns, cfg.MinConns = most, kept
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of connections: %w", err)
@@ -83,10 +89,10 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 		return nil, err
 	}
 	for _, each := range []struct {
-		pool  **pgxpool.Pool
-		conns int32
-	}{{&p.engine, 6}, {&p.work, 12}, {&p.page, 2}, {&p.desk, 2}, {&p.steer, 1}} {
-		if *each.pool, err = openPool(ctx, address, lease.AppName(owner), each.conns); err != nil {
+		pool       **pgxpool.Pool
+		kept, most int32 // a term begins with a raise and, beside it, a look at what earlier ones left
+	}{{&p.engine, 2, 6}, {&p.work, 0, 12}, {&p.page, 0, 2}, {&p.desk, 0, 2}, {&p.steer, 0, 1}} {
+		if *each.pool, err = openPoolWith(ctx, address, lease.AppName(owner), each.kept, each.most); err != nil {
 			p.close()
 			return nil, err
 		}

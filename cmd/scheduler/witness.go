@@ -109,16 +109,21 @@ const (
 	burial = 5 * time.Second
 )
 
-// keep keeps a connection until ctx ends, and then hands it over; nil: there is none.
+// keep keeps a connection until ctx ends, and then hands it over; nil: there is none. What is to be
+// done by it is rehearsed once, as soon as the schema is there.
 func (w *witness) keep(ctx context.Context) *pgx.Conn {
 	var conn *pgx.Conn
+	rehearsed := false
 	for {
 		if conn != nil && ctx.Err() == nil && conn.Ping(ctx) != nil && ctx.Err() == nil {
 			closeConn(conn)
 			conn = nil
 		}
 		if conn == nil {
-			conn = w.connect(ctx)
+			conn, rehearsed = w.connect(ctx), false
+		}
+		if conn != nil && !rehearsed {
+			rehearsed = lease.Rehearse(ctx, conn) == nil
 		}
 		select {
 		case <-time.After(witnessLooks):

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,33 +26,44 @@ func Bury(ctx context.Context, conn *pgx.Conn, owner string) (released []string,
 	if err := endBackends(ctx, conn, owner); err != nil {
 		return nil, err
 	}
-	for range 2 {
-		names, err := releaseAll(ctx, conn, owner)
-		if err != nil {
-			return released, err
-		}
-		released = append(released, names...)
+	if released, err = releaseAll(ctx, conn, owner); err != nil {
+		return nil, err
 	}
-	return released, nil
+	if len(released) > 0 {
+		select { // the successors come first
+		case <-time.After(secondLook):
+		case <-ctx.Done():
+		}
+	}
+	names, err := releaseAll(ctx, conn, owner)
+	return append(released, names...), err
 }
+
+// secondLook is how long after the first the second look is, if the first found anything.
+const secondLook = 100 * time.Millisecond
 
 const endBackendsSQL = `
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE application_name = $1 AND datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()`
 
+// backendsLeft tells those that are left to end, and returns how many it has told.
+func backendsLeft(ctx context.Context, conn *pgx.Conn, owner string) (left int, err error) {
+	if err := conn.QueryRow(ctx, endBackendsSQL, AppName(owner)).Scan(&left); err != nil {
+		return 0, fmt.Errorf("end the connections of %s: %w", owner, err)
+	}
+	return left, nil
+}
+
 // buriedPoll is how often the backends are asked after; they need a few milliseconds to end.
-const buriedPoll = 2 * time.Millisecond
+const buriedPoll = time.Millisecond
 
 // endBackends returns once none is left. One that is told to end does so between two rows, so that
 // what it was about to do is undone.
 func endBackends(ctx context.Context, conn *pgx.Conn, owner string) error {
 	for {
-		var left int
-		if err := conn.QueryRow(ctx, endBackendsSQL, AppName(owner)).Scan(&left); err != nil {
-			return fmt.Errorf("end the connections of %s: %w", owner, err)
-		}
-		if left == 0 {
-			return nil
+		left, err := backendsLeft(ctx, conn, owner)
+		if left == 0 || err != nil {
+			return err
 		}
 		select {
 		case <-time.After(buriedPoll):
@@ -85,26 +95,27 @@ func releaseAll(ctx context.Context, conn *pgx.Conn, owner string) (names []stri
 	if err == nil || ctx.Err() != nil {
 		return names, err
 	}
+	if err := runOn(ctx, conn, segment{{sql: "ROLLBACK"}}); err != nil {
+		return nil, fmt.Errorf("release the leases of %s: %w", owner, err)
+	}
 	// The announcement may be what failed, which is no reason to keep the leases.
-	names, again := releaseAllOnce(ctx, conn, owner, false)
-	return names, errors.Join(again)
+	return releaseAllOnce(ctx, conn, owner, false)
 }
 
+// burySettings bound the wait for a row, so that there is time for another attempt.
+const burySettings = `SELECT set_config('rota.reason', $1, true), set_config('lock_timeout', '2s', true),
+       set_config('synchronous_commit', 'on', true), set_config('jit', 'off', true)`
+
 func releaseAllOnce(ctx context.Context, conn *pgx.Conn, owner string, tell bool) (names []string, err error) {
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		const setSQL = `SELECT set_config('rota.reason', $1, true), set_config('lock_timeout', '2s', true), set_config('synchronous_commit', 'on', true)`
-		if _, err := tx.Exec(ctx, setSQL, Crashed); err != nil {
+	err = runOn(ctx, conn, segment{
+		{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"},
+		{sql: burySettings, args: []any{Crashed}},
+		{sql: buryReleaseSQL, args: []any{owner, tell}, read: func(rows pgx.Rows) (err error) {
+			names, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
-		}
-		rows, err := tx.Query(ctx, buryReleaseSQL, owner, tell)
-		if err != nil {
-			return err
-		}
-		if names, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, leaveSQL, owner)
-		return err
+		}},
+		{sql: leaveSQL, args: []any{owner}},
+		{sql: "COMMIT"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("release the leases of %s: %w", owner, err)

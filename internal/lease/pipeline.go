@@ -56,8 +56,7 @@ func boundedTx(ctx context.Context, settings, reason string, body ...statement) 
 	return append(append(s, body...), statement{sql: "COMMIT"})
 }
 
-// run sends the segments in one round trip, a Sync after each: what one of them did stays done if a
-// later one fails. (A pgx.Batch would be one transaction.) Statements are unnamed, and never prepared.
+// run is runOn a connection of the pool.
 func run(ctx context.Context, db *pgxpool.Pool, segments ...segment) error {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
@@ -65,8 +64,14 @@ func run(ctx context.Context, db *pgxpool.Pool, segments ...segment) error {
 	}
 	// A connection that is left in a transaction is closed by Release.
 	defer conn.Release()
-	types := conn.Conn().TypeMap()
-	p := conn.Conn().PgConn().StartPipeline(ctx)
+	return runOn(ctx, conn.Conn(), segments...)
+}
+
+// runOn sends the segments in one round trip, a Sync after each: what one of them did stays done if a
+// later one fails. (A pgx.Batch would be one transaction.) Statements are unnamed, and never prepared.
+func runOn(ctx context.Context, conn *pgx.Conn, segments ...segment) error {
+	types := conn.TypeMap()
+	p := conn.PgConn().StartPipeline(ctx)
 	for _, seg := range segments {
 		for _, st := range seg {
 			if err := send(p, types, st); err != nil {

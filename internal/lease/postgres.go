@@ -21,6 +21,7 @@ func NewPool(ctx context.Context, base *pgxpool.Config, owner string) (*pgxpool.
 	// A ping would be a second round trip to each heartbeat. A connection that has died fails the
 	// heartbeat instead, which is tried again at once on another.
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	cfg.AfterConnect = rehearseTakeover
 	db, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make the pool of the leases: %w", err)
