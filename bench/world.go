@@ -13,6 +13,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"rota/internal/devdb"
+	"rota/internal/fence"
 	"rota/migrations"
 )
 
@@ -59,7 +60,7 @@ func (w *world) pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the address of PostgreSQL: %w", err)
 	}
-	cfg.MaxConns = conns
+	cfg.MaxConns, cfg.AfterConnect = conns, fence.Prepare // as a replica does for its jobs
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

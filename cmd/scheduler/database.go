@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"rota/internal/fence"
 	"rota/internal/lease"
 	"rota/internal/web"
 )
@@ -44,19 +45,19 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 
 // openPool makes a pool of at most n connections, and connects none.
 func openPool(ctx context.Context, address, appName string, n int32) (*pgxpool.Pool, error) {
-	return openPoolWith(ctx, address, appName, 0, n)
+	return openPoolWith(ctx, address, appName, 0, n, nil)
 }
 
 // openPoolWith makes a pool of at most so many connections, that many of which are kept however long
-// they have nothing to do. The application's name is all that it sets, for a pooler in between may
-// refuse anything else.
-func openPoolWith(ctx context.Context, address, appName string, kept, most int32) (*pgxpool.Pool, error) {
+// they have nothing to do, with something to do on each new one. The application's name is all that
+// it sets itself, for a pooler in between may refuse anything else.
+func openPoolWith(ctx context.Context, address, appName string, kept, most int32, begun func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(address)
 	if err != nil {
 		return nil, coded(exitUsage, err)
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = appName
-	cfg.MaxConns, cfg.MinConns = most, kept
+	cfg.MaxConns, cfg.MinConns, cfg.AfterConnect = most, kept, begun
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a pool of connections: %w", err)
@@ -91,8 +92,9 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 	for _, each := range []struct {
 		pool       **pgxpool.Pool
 		kept, most int32 // a term begins with a raise and, beside it, a look at what earlier ones left
-	}{{&p.engine, 2, 6}, {&p.work, 0, 12}, {&p.page, 0, 2}, {&p.desk, 0, 2}, {&p.steer, 0, 1}} {
-		if *each.pool, err = openPoolWith(ctx, address, lease.AppName(owner), each.kept, each.most); err != nil {
+		begun      func(context.Context, *pgx.Conn) error
+	}{{&p.engine, 2, 6, nil}, {&p.work, 0, 12, fence.Prepare}, {&p.page, 0, 2, nil}, {&p.desk, 0, 2, nil}, {&p.steer, 0, 1, nil}} {
+		if *each.pool, err = openPoolWith(ctx, address, lease.AppName(owner), each.kept, each.most, each.begun); err != nil {
 			p.close()
 			return nil, err
 		}

@@ -9,7 +9,10 @@ import (
 // guards are the places in the fence that TestProveStoryFailsWithoutTheGuard takes out, with what
 // it puts there.
 var guards = []struct{ file, guard, none string }{
-	{"upsert.go", "WHEN NOT EXISTS (SELECT FROM guard) THEN", "WHEN false THEN"},
+	{
+		"upsert.go", "e.epoch = $3::bigint\n   AND l.owner = $2::text AND l.epoch = $3::bigint AND l.expires_at > clock_timestamp()",
+		"$2::text <> '' AND $3::bigint > 0",
+	},
 	{"tx.go", "SELECT rota_guard($1, $2, $3%s)", "SELECT concat($1, $2, $3%s)"},
 }
 

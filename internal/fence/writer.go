@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,6 +59,20 @@ func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Po
 		w.tables[table.Name] = table
 	}
 	return w
+}
+
+// prepareSQL changes nothing where another process answers than the one that the client was told of:
+// that is a pooler, whose sessions serve others too.
+const prepareSQL = `SELECT set_config('lock_timeout', '500ms', false) WHERE pg_backend_pid() = $1::int`
+
+// Prepare is for a pool's AfterConnect: it spares each Upsert the setting of its lock_timeout, a tenth
+// of what a small one takes. All else that is sent on the connection waits no longer than half a
+// second for a lock either. Nothing rests on it, and behind a pooler it does nothing.
+func Prepare(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, prepareSQL, int64(conn.PgConn().PID())); err != nil {
+		return fmt.Errorf("prepare a connection for fenced writes: %w", err)
+	}
+	return nil
 }
 
 // Epoch is what SQL inside Tx stores in the epoch column.

@@ -78,7 +78,8 @@ type Run struct {
 	Attempt int
 	// Args is a value of the type of Job.Args.
 	Args any
-	// DB reads the database; its connections are shared by the jobs of this replica.
+	// DB reads the database; its connections are shared by the jobs of this replica, and wait no
+	// longer than half a second for a lock.
 	DB Reader
 	// Fence is what the job writes with: once its term has passed, every write is refused. It is
 	// bound to the term, not to the run, so that a cancelled run may still write its last state.
