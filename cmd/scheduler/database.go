@@ -25,7 +25,8 @@ const (
 )
 
 // poolConfig parses the address of the database; empty stands for the PG* variables. The error
-// never quotes a password.
+// never quotes a password. No statement stays prepared on a connection, as suits a pooler in transaction
+// mode, unless the address says otherwise.
 func poolConfig(address string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -40,22 +41,28 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
+	if !namesExecMode(address) {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	return cfg, nil
 }
 
+// namesExecMode reports whether the address says how statements are sent.
+func namesExecMode(address string) bool { return strings.Contains(address, "default_query_exec_mode") }
+
 // openPool makes a pool of at most n connections, and connects none.
 func openPool(ctx context.Context, address, appName string, n int32) (*pgxpool.Pool, error) {
-	return openPoolWith(ctx, address, appName, 0, n, nil)
-}
-
-// openPoolWith makes a pool of at most so many connections, that many of which are kept however long
-// they have nothing to do, with something to do on each new one. The application's name is all that
-// it sets itself, for a pooler in between may refuse anything else.
-func openPoolWith(ctx context.Context, address, appName string, kept, most int32, begun func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	cfg, err := poolConfig(address)
 	if err != nil {
 		return nil, coded(exitUsage, err)
 	}
+	return newPool(ctx, cfg, appName, 0, n, nil)
+}
+
+// newPool makes a pool of at most so many connections, that many of which are kept however long
+// they have nothing to do, with something to do on each new one. The application's name is all that
+// it sets itself, for a pooler in between may refuse anything else.
+func newPool(ctx context.Context, cfg *pgxpool.Config, appName string, kept, most int32, begun func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	cfg.ConnConfig.RuntimeParams["application_name"] = appName
 	cfg.MaxConns, cfg.MinConns, cfg.AfterConnect = most, kept, begun
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -80,10 +87,15 @@ type pools struct {
 // its witness's.
 const replicaConns = 6 + 6 + 12 + 2 + 2 + 1 + 1 + 1
 
-func openPools(ctx context.Context, address, owner string) (*pools, error) {
+// openPools makes those of a replica. Where no pooler is in between, statements stay prepared, which
+// spares the server their planning.
+func openPools(ctx context.Context, address, owner string, pooled bool) (*pools, error) {
 	base, err := poolConfig(address)
 	if err != nil {
 		return nil, coded(exitUsage, err)
+	}
+	if !pooled && !namesExecMode(address) {
+		base.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	}
 	var p pools
 	if p.lease, err = lease.NewPool(ctx, base, owner); err != nil {
@@ -94,7 +106,7 @@ func openPools(ctx context.Context, address, owner string) (*pools, error) {
 		kept, most int32 // a term begins with a raise and, beside it, a look at what earlier ones left
 		begun      func(context.Context, *pgx.Conn) error
 	}{{&p.engine, 2, 6, nil}, {&p.work, 0, 12, fence.Prepare}, {&p.page, 0, 2, nil}, {&p.desk, 0, 2, nil}, {&p.steer, 0, 1, nil}} {
-		if *each.pool, err = openPoolWith(ctx, address, lease.AppName(owner), each.kept, each.most, each.begun); err != nil {
+		if *each.pool, err = newPool(ctx, base.Copy(), lease.AppName(owner), each.kept, each.most, each.begun); err != nil {
 			p.close()
 			return nil, err
 		}
@@ -156,6 +168,34 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 		case <-time.After(pause):
 		}
 	}
+}
+
+// behindPooler reports whether a pooler is in between: it names a process of its own when a connection
+// is made, and not the server's that answers.
+func behindPooler(ctx context.Context, address string) (bool, error) {
+	cfg, err := poolConfig(address)
+	if err != nil {
+		return false, coded(exitUsage, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return false, fmt.Errorf("look for a pooler: %w", err)
+	}
+	defer closeConn(conn)
+	pid, err := backendPID(ctx, conn)
+	return pid != conn.PgConn().PID(), err
+}
+
+func backendPID(ctx context.Context, conn interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) (pid uint32, err error) {
+	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		return 0, fmt.Errorf("ask which process answers: %w", err)
+	}
+	return pid, nil
 }
 
 // closeConn takes leave of the server, for a moment.

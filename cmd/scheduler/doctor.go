@@ -287,26 +287,47 @@ func (p *patient) durable(ctx context.Context) finding {
 }
 
 // pooler compares the process that the server says it is with the one that was named when the
-// connection was made: a pooler names one of its own, and may use another for each transaction.
+// connection was made: a pooler names one of its own. One in transaction mode also lends the process
+// that this connection had to another's transaction.
 func (p *patient) pooler(ctx context.Context) finding {
-	seen := map[uint32]bool{}
-	for range 5 {
-		var pid uint32
-		if err := p.conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-			return p.unknown("pooler", err)
-		}
-		seen[pid] = true
+	ours, err := backendPID(ctx, p.conn)
+	if err != nil {
+		return p.unknown("pooler", err)
 	}
+	if ours == p.conn.PgConn().PID() {
+		return finding{Check: "pooler", State: well, Found: "none is in between"}
+	}
+	lent, err := p.lends(ctx, ours)
 	switch {
-	case len(seen) > 1:
+	case err != nil:
+		return p.unknown("pooler", err)
+	case lent:
 		return finding{
-			Check: "pooler", State: doubt, Found: "one in transaction mode: the server's process changes between statements",
+			Check: "pooler", State: doubt, Found: "one in transaction mode: the server's process changes between transactions",
 			Fix: "all works by polling; for handovers within milliseconds let replicas connect directly, or in session mode",
 		}
-	case !seen[p.conn.PgConn().PID()]:
-		return finding{Check: "pooler", State: well, Found: "one is in between; whether it pools sessions or transactions, notifications show"}
 	}
-	return finding{Check: "pooler", State: well, Found: "none is in between"}
+	return finding{Check: "pooler", State: well, Found: "one is in between; whether it pools sessions or transactions, notifications show"}
+}
+
+// lends reports whether the server's process that this connection had just now is in another's
+// transaction, or another than before answers this connection while that lasts.
+func (p *patient) lends(ctx context.Context, ours uint32) (lent bool, err error) {
+	other, err := pgx.ConnectConfig(ctx, p.conn.Config())
+	if err != nil {
+		return false, fmt.Errorf("connect once more: %w", err)
+	}
+	defer closeConn(other)
+	err = pgx.BeginFunc(ctx, other, func(tx pgx.Tx) error {
+		theirs, err := backendPID(ctx, tx)
+		if err != nil {
+			return err
+		}
+		now, err := backendPID(ctx, p.conn)
+		lent = theirs == ours || now != ours
+		return err
+	})
+	return lent, err
 }
 
 func (p *patient) notify(ctx context.Context) finding {

@@ -95,7 +95,14 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, a
 	if err := prepareSchema(ctx, cfg.DatabaseURL, cfg.Migrate, log); err != nil {
 		return stoppedBefore(ctx, err)
 	}
-	db, err := openPools(context.WithoutCancel(ctx), cfg.DatabaseURL, owner)
+	pooled, err := behindPooler(ctx, cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	if pooled {
+		log.Info("a pooler is in between: no statement stays prepared", "owner", owner)
+	}
+	db, err := openPools(context.WithoutCancel(ctx), cfg.DatabaseURL, owner, pooled)
 	if err != nil {
 		return err
 	}
