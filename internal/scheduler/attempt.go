@@ -77,7 +77,11 @@ func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.T
 	l.recorded = l.recorder.end(e)
 	l.ticker.done(l.entry, r.id, l.recorded, retry, after)
 	logEnd(log, e, retry, after)
-	return e.at.Sub(began)
+	took := e.at.Sub(began)
+	if l.job.Schedule.Kind() != registry.Unbroken {
+		l.metrics.ran(took)
+	}
+	return took
 }
 
 // retry is the next attempt after one that went wrong by itself.

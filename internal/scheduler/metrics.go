@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,10 @@ import (
 // most of the memory of an idle lease.
 type metrics struct {
 	delay  prometheus.Histogram
+	took   prometheus.Histogram
 	fenced *fence.Metrics
+
+	registered []registry.Job
 
 	mu   sync.Mutex
 	jobs map[string]*counts
@@ -36,6 +40,8 @@ var (
 		"Runs under way on this replica, the abandoned ones included.", []string{"job_name"}, nil)
 	abandonedDesc = prometheus.NewDesc("rota_runs_abandoned",
 		"Runs whose function has not returned although its context ended longer ago than the grace.", []string{"job_name"}, nil)
+	infoDesc = prometheus.NewDesc("rota_job_info",
+		"1, with how this replica has the job: its schedule, zone included, and into how many shards it is split.", []string{"job_name", "schedule", "shards"}, nil)
 )
 
 func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error) {
@@ -45,8 +51,13 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 			Name: "rota_tick_delay_seconds", Help: "From a tick to the start of its first run, by the database's clock.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rota_run_seconds", Help: "How long runs took on this replica, however they ended; those of continuous jobs are left out.",
+			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400},
+		}),
+		registered: jobs,
 	}
-	for _, c := range []prometheus.Collector{m, m.delay} {
+	for _, c := range []prometheus.Collector{m, m.delay, m.took} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -62,13 +73,16 @@ func newMetrics(reg prometheus.Registerer, jobs []registry.Job) (*metrics, error
 
 // Describe is prometheus.Collector's.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{runsDesc, runningDesc, abandonedDesc} {
+	for _, d := range []*prometheus.Desc{runsDesc, runningDesc, abandonedDesc, infoDesc} {
 		to <- d
 	}
 }
 
 // Collect is prometheus.Collector's.
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	for _, j := range m.registered {
+		to <- prometheus.MustNewConstMetric(infoDesc, prometheus.GaugeValue, 1, j.Name, j.Schedule.String(), strconv.Itoa(max(1, j.Shards)))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for job, c := range m.jobs {
@@ -97,3 +111,6 @@ func (c *counts) add(o outcome, n int64) { c.ended[slices.Index(outcomes, o)].Ad
 
 // waited counts how long a tick waited for its run.
 func (m *metrics) waited(d time.Duration) { m.delay.Observe(max(0, d.Seconds())) }
+
+// ran counts how long a run took.
+func (m *metrics) ran(d time.Duration) { m.took.Observe(d.Seconds()) }

@@ -53,6 +53,12 @@ func TestJobRunsAtEachOfItsTicks(t *testing.T) {
 		if n := b.sample("rota_tick_delay_seconds"); n != 3 {
 			t.Errorf("%v delays observed", n)
 		}
+		if n := b.sample("rota_run_seconds"); n != 3 {
+			t.Errorf("%v durations observed", n)
+		}
+		if n := b.sample("rota_job_info", "job_name=job", "schedule=every 5s", "shards=1"); n != 1 {
+			t.Errorf("the job's info is %v", n)
+		}
 		b.closes(term)
 	})
 }

@@ -68,12 +68,19 @@ func (s *server) give(r *http.Request, a action, via string, read func(*http.Req
 	if err != nil {
 		err = orderFailed(a, err)
 		var failed *failedOrder
+		var told refusal
+		outcome := orderRefused
+		if errors.As(err, &told) && told.code >= http.StatusInternalServerError {
+			outcome = orderFailing
+		}
+		s.requests.orders.WithLabelValues(a.name, outcome).Inc()
 		if errors.As(err, &failed) {
 			s.Log.Error("order failed", "action", a.name, "actor", v.who.Name, "error", failed.cause)
 		}
 		s.attempts.note(r, a, in, err)
 		return done{}, err
 	}
+	s.requests.orders.WithLabelValues(a.name, orderDone).Inc()
 	s.Log.Info("order given", "action", a.name, "actor", v.who.Name, "via", via, "from", v.from.String(),
 		"job", in.Job, "lease", in.Lease, "replica", in.Replica, "run_id", in.Run, "request_id", in.Request)
 	return d, nil

@@ -43,6 +43,7 @@ func (s *server) need(role Role, a *action) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := s.admit(w, r, role); err != nil {
 				if a != nil {
+					s.requests.orders.WithLabelValues(a.name, orderRefused).Inc()
 					s.attempts.note(r, *a, wanted{Tried: subject(r)}, err)
 				}
 				s.fail(w, r, err)

@@ -41,6 +41,7 @@ type server struct {
 	Config
 	router   chi.Router
 	attempts *attempts
+	requests *requests
 	press    press
 	stale    atomic.Bool // whether the last answer was stale: the log gets the change, not each answer
 }
@@ -52,9 +53,9 @@ func newServer(cfg Config) *server {
 	if cfg.Gate == nil {
 		cfg.Gate = closedGate()
 	}
-	s := &server{Config: cfg, router: chi.NewRouter(), attempts: newAttempts(cfg.Desk, cfg.Log)}
+	s := &server{Config: cfg, router: chi.NewRouter(), attempts: newAttempts(cfg.Desk, cfg.Log), requests: newRequests(cfg.Counts)}
 	r := s.router
-	r.Use(newRequests(cfg.Counts).count, s.contain, s.secure, s.arrive, middleware.GetHead)
+	r.Use(s.requests.count, s.contain, s.secure, s.arrive, middleware.GetHead)
 	r.NotFound(s.handle(notFound))
 	r.MethodNotAllowed(s.handle(s.methodNotAllowed))
 

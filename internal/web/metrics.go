@@ -15,7 +15,15 @@ import (
 type requests struct {
 	counted *prometheus.CounterVec
 	took    prometheus.Histogram
+	orders  *prometheus.CounterVec
 }
+
+// What came of an order, as it is counted.
+const (
+	orderDone    = "done"
+	orderRefused = "refused"
+	orderFailing = "failed" // the database did not carry it out, or nobody knows
+)
 
 func newRequests(reg prometheus.Registerer) *requests {
 	r := &requests{
@@ -27,8 +35,16 @@ func newRequests(reg prometheus.Registerer) *requests {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}
+	r.orders = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rota_operator_actions_total", Help: "Orders given through this replica's page and API, by what came of them; those of the command line are in the audit alone.",
+	}, []string{"action", "outcome"})
+	for _, a := range actions {
+		for _, outcome := range []string{orderDone, orderRefused, orderFailing} {
+			r.orders.WithLabelValues(a.name, outcome)
+		}
+	}
 	if reg != nil {
-		reg.MustRegister(r.counted, r.took)
+		reg.MustRegister(r.counted, r.took, r.orders)
 	}
 	return r
 }

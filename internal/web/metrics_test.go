@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"rota/internal/pgtest"
 	"rota/internal/status"
 )
 
@@ -30,5 +31,29 @@ func TestRequestsAreCountedByTheirRoute(t *testing.T) {
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("the linter says %v, %v", problems, err)
+	}
+}
+
+// Each order counts once, by what came of it: given, refused by the desk, refused at the door, or lost
+// with the database.
+func TestOrdersAreCountedByWhatCameOfThem(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ('job', $1, clock_timestamp() + interval '1 hour', 1)`, leader)
+	s := guarded(t, db, onStage)
+	pause := func(c caller, job, body string) { c.ask(s.router, http.MethodPost, "/jobs/"+job+"/pause", body) }
+	pause(here, "job", "reason=why")
+	pause(here, "job", "reason=")
+	pause(here, "nothing", "reason=why")
+	pause(caller{from: "203.0.113.7:4711"}, "job", "reason=why")
+	db.Close()
+	pause(here, "job", "reason=why")
+	for outcome, want := range map[string]float64{orderDone: 1, orderRefused: 3, orderFailing: 1} {
+		if n := testutil.ToFloat64(s.requests.orders.WithLabelValues("pause", outcome)); n != want {
+			t.Errorf("%s: %v, want %v", outcome, n, want)
+		}
+	}
+	if n := testutil.CollectAndCount(s.requests.orders); n != 24 {
+		t.Errorf("%d series from the start, want 24", n)
 	}
 }
