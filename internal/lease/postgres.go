@@ -71,22 +71,20 @@ func (p *postgres) register(ctx context.Context, names []string, a ability) erro
 
 // Renewal. Each row is locked before the clock is read: an older renewal that had waited behind a
 // newer one would shorten it. Fenced writes do not lock this row, and what somebody else holds is
-// skipped, so that it costs that lease alone. All that are renewed
-// together expire together.
+// skipped, so that it costs that lease alone. All that are renewed together expire together.
 //
 // Nothing is joined, for a join under a row lock copies every row of its other side: IS TRUE keeps
 // the planner from making one, and leaves a hash table that each row is looked up in. What has been
 // locked is updated by its place. If another transaction put a newer version of the row there after
 // the snapshot, nothing is found at that place, and the lease counts as locked: it is tried again.
 //
-// The answer is how many were renewed, and what was not, if anything. The names are compared as
-// bytes, the cheapest order that there is; nothing waits here, so that any order will do.
+// The answer is how many were renewed, and what was not, if anything. The rows are locked as they lie
+// in the table: nothing waits here, so that no order is needed, and a sort took a tenth of the time.
 const renewSQL = `
 WITH mine AS MATERIALIZED (
     SELECT l.ctid AS place FROM leadership l
      WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
        AND ((l.job_name, l.epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))) IS TRUE
-     ORDER BY l.job_name COLLATE "C"
        FOR NO KEY UPDATE OF l SKIP LOCKED
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM mine) AS locked_first
