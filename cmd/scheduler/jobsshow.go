@@ -115,12 +115,12 @@ func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (s
 }
 
 func (s *shownJob) readWaiting(ctx context.Context, r *status.Reader, job string) error {
-	_, open, err := r.Requests(ctx)
+	page, err := r.Requests(ctx, status.RequestsOf{})
 	if err != nil {
 		return err
 	}
 	s.Waiting = []status.RequestJSON{}
-	for _, q := range open {
+	for _, q := range page.Open {
 		if q.Kind == string(control.Run) && q.Job == job {
 			s.open, s.Waiting = append(s.open, q), append(s.Waiting, q.JSON())
 		}

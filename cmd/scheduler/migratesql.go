@@ -58,7 +58,7 @@ func appliedVersions(ctx context.Context, cfg Config, env []string) ([]int64, er
 }
 
 // writeMigrations prints what is above the given version of each schema. Each migration is a
-// transaction, with the line that notes it.
+// transaction, with the line that notes it, or says that it must be none.
 func writeMigrations(out io.Writer, from []int64) error {
 	for i, s := range schemas {
 		steps, err := s.steps()
@@ -70,8 +70,12 @@ func writeMigrations(out io.Writer, from []int64) error {
 		}
 		for _, step := range steps {
 			if step.version > from[i] {
-				fmt.Fprintf(out, "\n-- %s of the schema %s\nBEGIN;\n%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, true);\nCOMMIT;\n",
-					step.name, s.name, step.up, s.table, step.version)
+				begin, commit := "BEGIN;\n", "COMMIT;\n"
+				if step.alone {
+					begin, commit = "", ""
+				}
+				fmt.Fprintf(out, "\n-- %s of the schema %s\n%s%s\nINSERT INTO %s (version_id, is_applied) VALUES (%d, true);\n%s",
+					step.name, s.name, begin, step.up, s.table, step.version, commit)
 			}
 		}
 	}
@@ -93,6 +97,7 @@ type step struct {
 	version int64
 	name    string
 	up      string
+	alone   bool // its statements are no transaction, and do no harm where they are applied once more
 }
 
 // steps are all migrations of the schema in their order.
@@ -111,18 +116,18 @@ func (s schema) steps() ([]step, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the migration %s of %s: %w", name, s.name, err)
 		}
-		up, err := upOf(string(text))
+		up, alone, err := upOf(string(text))
 		if err != nil {
 			return nil, fmt.Errorf("migration %s of %s: %w", name, s.name, err)
 		}
-		steps = append(steps, step{version, name, up})
+		steps = append(steps, step{version, name, up, alone})
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.version, b.version) })
 	return steps, nil
 }
 
 // upOf is the upward half of a migration, without the marks that only goose reads.
-func upOf(text string) (string, error) {
+func upOf(text string) (_ string, alone bool, _ error) {
 	var up []string
 	in := false
 	for line := range strings.Lines(text) {
@@ -130,13 +135,15 @@ func upOf(text string) (string, error) {
 		switch {
 		case !marked && in:
 			up = append(up, line)
+		case mark == "NO TRANSACTION":
+			alone = true
 		case mark == "Up":
 			in = true
 		case mark == "Down":
 			in = false
 		case marked && mark != "StatementBegin" && mark != "StatementEnd":
-			return "", fmt.Errorf("the mark %q cannot be printed as SQL; apply it with migrate up", mark)
+			return "", false, fmt.Errorf("the mark %q cannot be printed as SQL; apply it with migrate up", mark)
 		}
 	}
-	return strings.TrimSpace(strings.Join(up, "")), nil
+	return strings.TrimSpace(strings.Join(up, "")), alone, nil
 }

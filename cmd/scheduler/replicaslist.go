@@ -22,7 +22,8 @@ func replicasListCommand(env []string, cfg *Config) *cobra.Command {
 			case err != nil:
 				return err
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), snap.ReplicasJSON())
+				all, _ := snap.ReplicasJSON("", 0)
+				return printJSON(cmd.OutOrStdout(), all)
 			}
 			return printReplicas(cmd.OutOrStdout(), snap)
 		},

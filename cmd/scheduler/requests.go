@@ -27,19 +27,18 @@ func requestsListCommand(env []string, cfg *Config) *cobra.Command {
 		Use: "list", Short: "List the requests that no replica has carried out yet, oldest first",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var asOf time.Time
-			var open []status.Request
+			var page status.RequestsPage
 			err := reading(cmd.Context(), *cfg, env, nil, func(r *status.Reader) (err error) {
-				asOf, open, err = r.Requests(cmd.Context())
+				page, err = r.Requests(cmd.Context(), status.RequestsOf{})
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
-				return printJSON(cmd.OutOrStdout(), status.RequestsJSON(asOf, open))
+				return printJSON(cmd.OutOrStdout(), page.JSON())
 			}
-			return printRequests(cmd.OutOrStdout(), asOf, open)
+			return printRequests(cmd.OutOrStdout(), page.AsOf, page.Open)
 		},
 	}
 	jsonFlag(cmd, &asJSON)

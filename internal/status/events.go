@@ -1,7 +1,9 @@
 package status
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,6 +38,7 @@ type EventsOf struct {
 	Lease  string // of one lease or job; empty: of all
 	Actor  string // of Asked alone: who did it; empty: whoever it was
 	Before string // a Next; empty: from the newest
+	Limit  int    // 1 to Most; zero: 100
 }
 
 // Terms is the kind that asks for both ends of terms.
@@ -48,7 +51,7 @@ type EventsPage struct {
 	Next   string // the Before of the page that follows; empty: there is none
 }
 
-const shownEvents = 100
+const usualEvents = 100
 
 // Each part begins below the cursor (at, kind, id, name), where no two events are alike. A renewal
 // gives many leases one expiry, so that many terms end at one instant.
@@ -75,7 +78,7 @@ func (q EventsOf) Validate() error {
 		return fmt.Errorf("kind %q: it must be began, ended, asked or terms", q.Kind)
 	}
 	_, err := q.cursor()
-	return err
+	return errors.Join(err, validPage(0, q.Limit))
 }
 
 // A cursor is the place of an event among all.
@@ -115,6 +118,7 @@ func (r *Reader) Events(ctx context.Context, q EventsOf, asking bool) (Reading[E
 	if err != nil {
 		return Reading[EventsPage]{}, err
 	}
+	q.Limit = cmp.Or(q.Limit, usualEvents)
 	k := r.events.of(q)
 	if !asking {
 		return k.peek()
@@ -136,7 +140,7 @@ func (q EventsOf) wants(kind string) bool {
 }
 
 func (q EventsOf) questions(from cursor) []question {
-	args := []any{from.at, shownEvents + 1, q.Lease, from.kind, from.n, from.name}
+	args := []any{from.at, q.Limit + 1, q.Lease, from.kind, from.n, from.name}
 	var all []question
 	if q.wants(Began) && q.Actor == "" {
 		all = append(all, question{beganSQL, args})
@@ -175,9 +179,9 @@ func (p *EventsPage) load(q EventsOf, res pgx.BatchResults) error {
 		}
 	}
 	slices.SortFunc(p.Events, func(a, b Event) int { return b.place().compare(a.place()) })
-	if len(p.Events) > shownEvents {
-		p.Events = p.Events[:shownEvents]
-		p.Next = p.Events[shownEvents-1].place().String()
+	if len(p.Events) > q.Limit {
+		p.Events = p.Events[:q.Limit]
+		p.Next = p.Events[q.Limit-1].place().String()
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func measure(t *testing.T, db *pgxpool.Pool) {
 		"snapshot":  func(context.Context) error { look(t, r); return nil },
 		"run":       func(ctx context.Context) error { _, err := r.Run(ctx, 500_000); return err },
 		"last tick": func(ctx context.Context) error { _, err := r.LastTick(ctx, "job-1"); return err },
-		"requests":  func(ctx context.Context) error { _, _, err := r.Requests(ctx); return err },
+		"requests":  func(ctx context.Context) error { _, err := r.Requests(ctx, RequestsOf{}); return err },
 	}
 	for _, job := range []string{"", "job-1"} {
 		reads["audit of "+job] = func(ctx context.Context) error { _, err := r.Audit(ctx, AuditOf{Job: job}); return err }

@@ -158,9 +158,9 @@ func TestOpenRequestsAndTheAuditAreRead(t *testing.T) {
 	t.Parallel()
 	db := history(t)
 	r := patient(db, nil)
-	asOf, open, err := r.Requests(t.Context())
-	if err != nil || len(open) != 1 || open[0].Kind != "cancel" || open[0].Run != 9 || open[0].By != "bo" || asOf.IsZero() {
-		t.Errorf("open requests at %v: %+v, %v", asOf, open, err)
+	asked, err := r.Requests(t.Context(), RequestsOf{})
+	if err != nil || len(asked.Open) != 1 || asked.Open[0].Kind != "cancel" || asked.Open[0].Run != 9 || asked.Open[0].By != "bo" || asked.AsOf.IsZero() || asked.Next != 0 {
+		t.Errorf("open requests: %+v, %v", asked, err)
 	}
 	run(t, db, `INSERT INTO audit (at, actor, via, action, job, lease, replica, run_id, request_id, reason, detail) VALUES
 		('2026-01-01Z', 'ana', 'cli', 'run', 'a', 'a', NULL, 5, 1, 'a late file', '{"args": 1}'),

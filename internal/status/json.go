@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"slices"
 	"sort"
 	"time"
 
@@ -195,16 +196,17 @@ func (q Request) JSON() RequestJSON {
 	}
 }
 
-// RequestsJSON is the list of requests that wait.
-func RequestsJSON(asOf time.Time, open []Request) any {
-	requests := make([]RequestJSON, 0, len(open))
-	for _, q := range open {
+// JSON is the page's form.
+func (p RequestsPage) JSON() any {
+	requests := make([]RequestJSON, 0, len(p.Open))
+	for _, q := range p.Open {
 		requests = append(requests, q.JSON())
 	}
 	return struct {
 		Moment
 		Requests []RequestJSON `json:"requests"`
-	}{Moment{AsOf: asOf}, requests}
+		Next     *int64        `json:"next_after"` // null: there are no more
+	}{Moment{AsOf: p.AsOf}, requests, given(p.Next)}
 }
 
 // A LineJSON is one line of the audit.
@@ -340,16 +342,31 @@ func (s Snapshot) JobsJSON(next string) any {
 	}{s.Moment(), jobs, given(next)}
 }
 
-// ReplicasJSON is the list of replicas.
-func (s Snapshot) ReplicasJSON() any {
-	replicas := make([]ReplicaJSON, 0, len(s.Replicas))
-	for _, r := range s.Replicas {
+// ReplicasJSON is the list of replicas, or of no more than limit of those that come after the one of that
+// id. A limit of zero is none. It is false where there is no such replica.
+func (s Snapshot) ReplicasJSON(after string, limit int) (any, bool) {
+	rest := s.Replicas
+	if after != "" {
+		at := slices.IndexFunc(rest, func(r Replica) bool { return r.ID == after })
+		if at < 0 {
+			return nil, false
+		}
+		rest = rest[at+1:]
+	}
+	next := ""
+	if limit > 0 && len(rest) > limit {
+		rest = rest[:limit]
+		next = rest[limit-1].ID
+	}
+	replicas := make([]ReplicaJSON, 0, len(rest))
+	for _, r := range rest {
 		replicas = append(replicas, r.JSON())
 	}
 	return struct {
 		Moment
 		Replicas []ReplicaJSON `json:"replicas"`
-	}{s.Moment(), replicas}
+		Next     *string       `json:"next_after"` // null: there are no more
+	}{s.Moment(), replicas, given(next)}, true
 }
 
 // some is null for no time.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,7 @@ type Request struct {
 
 const requestColumns = `id, kind, job, lease, epoch, run_id, replica, args, left(reason, 1000), asked_by, made_at, done_at, result`
 
-const openRequestsSQL = `SELECT ` + requestColumns + ` FROM requests WHERE done_at IS NULL ORDER BY id LIMIT 1000`
+const openRequestsSQL = `SELECT ` + requestColumns + ` FROM requests WHERE done_at IS NULL AND id > $1 ORDER BY id LIMIT $2`
 
 func scanRequest(row pgx.CollectableRow) (q Request, err error) {
 	var (
@@ -44,14 +45,40 @@ func scanRequest(row pgx.CollectableRow) (q Request, err error) {
 	return q, err
 }
 
-// Requests reads what has been asked for and not been settled, the oldest first, 1,000 at most.
-func (r *Reader) Requests(ctx context.Context) (asOf time.Time, open []Request, err error) {
-	asOf, err = r.ask(ctx, []question{{openRequestsSQL, nil}}, func(_ time.Time, res pgx.BatchResults) (err error) {
-		open, err = collect(res, scanRequest)
+// RequestsOf says which of the open requests are wanted; the zero value: the oldest of all.
+type RequestsOf struct {
+	After int64 // only requests with a higher id
+	Limit int   // 1 to Most; zero: Most
+}
+
+// Validate says what is wrong with the question.
+func (q RequestsOf) Validate() error { return validPage(0, q.Limit) }
+
+// A RequestsPage is a part of what has been asked for and not been settled, the oldest first.
+type RequestsPage struct {
+	AsOf time.Time
+	Open []Request
+	Next int64 // the After of the page that follows; zero: there is none
+}
+
+// Requests reads a page of the open requests.
+func (r *Reader) Requests(ctx context.Context, q RequestsOf) (RequestsPage, error) {
+	if err := q.Validate(); err != nil {
+		return RequestsPage{}, err
+	}
+	q.Limit = cmp.Or(q.Limit, Most)
+	var p RequestsPage
+	var err error
+	p.AsOf, err = r.ask(ctx, []question{{openRequestsSQL, []any{q.After, q.Limit + 1}}}, func(_ time.Time, res pgx.BatchResults) (err error) {
+		p.Open, err = collect(res, scanRequest)
 		return err
 	})
 	if err != nil {
-		return asOf, nil, fmt.Errorf("read the open requests: %w", err)
+		return RequestsPage{}, fmt.Errorf("read the open requests: %w", err)
 	}
-	return asOf, open, nil
+	if len(p.Open) > q.Limit {
+		p.Open = p.Open[:q.Limit]
+		p.Next = p.Open[q.Limit-1].ID
+	}
+	return p, nil
 }

@@ -62,6 +62,7 @@ func (s *server) aboutView(snap status.Snapshot, got status.Reading[status.Serve
 			{"PostgreSQL", d.Version, "", false},
 			{"Database", d.Name, "", true},
 			{"Schema", d.Search, "", true},
+			{"Migrated to", migrated(d), "", false},
 			{"Leases", fmt.Sprint(len(snap.Leases)), "", false},
 			{"Runs kept, about", fmt.Sprint(d.Runs), "", false},
 		}
@@ -71,9 +72,17 @@ func (s *server) aboutView(snap status.Snapshot, got status.Reading[status.Serve
 			{"Apart by", fmt.Sprintf("%+.1f ms, give or take %.1f ms", ms(d.Offset), ms(d.Trip/2)), "", false},
 		}
 	}
-	p.Support = fmt.Sprintf("rota %s; %s %s/%s; postgresql %s; %s; %s; stale %t; environment %q",
-		s.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, d.Version, plural(len(snap.Leases), "leases"), plural(len(snap.Replicas), "replicas"), snap.Stale, s.Environment)
+	p.Support = fmt.Sprintf("rota %s; %s %s/%s; postgresql %s; schema %d and %d; %s; %s; stale %t; environment %q",
+		s.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, d.Version, d.Migrated, d.JobsMigrated, plural(len(snap.Leases), "leases"), plural(len(snap.Replicas), "replicas"), snap.Stale, s.Environment)
 	return p
+}
+
+// migrated is how far the tables are brought up to date.
+func migrated(d status.Server) string {
+	if d.Migrated == 0 {
+		return "unknown: the tables that say so cannot be read"
+	}
+	return fmt.Sprintf("%05d, and the jobs' own tables to %05d", d.Migrated, d.JobsMigrated)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -34,6 +34,7 @@ type given struct {
 	Until  *time.Time      `json:"until"`  // when the pause ends by itself
 	Above  int64           `json:"above"`  // an epoch that the next one must be above
 	Typed  string          `json:"typed"`  // what has to be typed: all, or the name of the lease
+	Shard  int             `json:"shard"`  // of the job, from 1; zero: all
 }
 
 // What came of an order.
@@ -61,6 +62,10 @@ var actions = []action{
 }
 
 func runJob(ctx context.Context, desk *control.Desk, o control.Order, in wanted) (done, error) {
+	if in.Shard != 0 {
+		a, err := desk.RunShard(ctx, o, in.Job, in.Shard, in.Args, in.Key)
+		return asked(a), err
+	}
 	a, err := desk.RunNow(ctx, o, in.Job, in.Args, in.Key)
 	return asked(a), err
 }

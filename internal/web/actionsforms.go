@@ -139,6 +139,11 @@ func readForm(r *http.Request) (g given, err error) {
 			return g, err
 		}
 	}
+	if text := f.Get("shard"); text != "" {
+		if g.Shard, err = strconv.Atoi(text); err != nil {
+			return g, refusal{http.StatusBadRequest, fmt.Sprintf("The shard %q is no number.", clip(text, 100)), "Nothing was done."}
+		}
+	}
 	if text := strings.TrimSpace(f.Get("above")); text != "" {
 		if g.Above, err = strconv.ParseInt(text, 10, 64); err != nil {
 			return g, refusal{http.StatusBadRequest, fmt.Sprintf("The epoch %q is no number.", clip(text, 100)), "Nothing was done."}

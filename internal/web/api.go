@@ -46,18 +46,27 @@ func (s *server) apiJobs(w http.ResponseWriter, r *http.Request) error {
 
 // part answers with the leases that the question asks for; without one, with all.
 func (s *server) part(w http.ResponseWriter, r *http.Request, of func(status.Snapshot, string) any) error {
-	p := paramsOf(r, "after", "limit")
-	after, limit := p.Get("after"), int(p.number("limit"))
-	if limit > status.Most {
-		p.err = errors.Join(p.err, fmt.Errorf("limit %d: it must be 1 to %d", limit, status.Most))
-	}
-	if p.err != nil {
-		return badQuestion(p.err)
+	after, limit, err := partOf(r)
+	if err != nil {
+		return err
 	}
 	return s.list(w, r, func(snap status.Snapshot) (any, error) {
 		part, next := snap.After(after, limit)
 		return of(part, next), nil
 	})
+}
+
+// partOf is after what a part of a snapshot's list begins, and how long it is at most; zero: to the end.
+func partOf(r *http.Request) (after string, limit int, _ error) {
+	p := paramsOf(r, "after", "limit")
+	after, limit = p.Get("after"), int(p.number("limit"))
+	if limit > status.Most {
+		p.err = errors.Join(p.err, fmt.Errorf("limit %d: it must be 1 to %d", limit, status.Most))
+	}
+	if p.err != nil {
+		return "", 0, badQuestion(p.err)
+	}
+	return after, limit, nil
 }
 
 // apiJob answers with all leases of a job.
@@ -73,7 +82,17 @@ func (s *server) apiJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) apiReplicas(w http.ResponseWriter, r *http.Request) error {
-	return s.list(w, r, func(snap status.Snapshot) (any, error) { return snap.ReplicasJSON(), nil })
+	after, limit, err := partOf(r)
+	if err != nil {
+		return err
+	}
+	return s.list(w, r, func(snap status.Snapshot) (any, error) {
+		v, found := snap.ReplicasJSON(after, limit)
+		if !found {
+			return nil, badQuestion(fmt.Errorf("after %q: there is no such replica any more; ask again from the first", clip(after, 100)))
+		}
+		return v, nil
+	})
 }
 
 // list answers with what of makes of the snapshot.
@@ -130,14 +149,16 @@ func (s *server) apiRun(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) apiRequests(w http.ResponseWriter, r *http.Request) error {
-	if p := paramsOf(r); p.err != nil {
-		return badQuestion(p.err)
+	p := paramsOf(r, "after", "limit")
+	q := status.RequestsOf{After: p.number("after"), Limit: int(p.number("limit"))}
+	if err := errors.Join(p.err, q.Validate()); err != nil {
+		return badQuestion(err)
 	}
-	asOf, open, err := s.Status.Requests(r.Context())
+	page, err := s.Status.Requests(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	return answer(w, r, asOf, func(asOf time.Time) any { return status.RequestsJSON(asOf, open) })
+	return answer(w, r, page.AsOf, func(asOf time.Time) any { page.AsOf = asOf; return page.JSON() })
 }
 
 func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
@@ -155,8 +176,8 @@ func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
 
 // apiEvents answers as the page of events does: from memory, where the database does not answer.
 func (s *server) apiEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "kind", "lease", "actor", "before")
-	q := status.EventsOf{Kind: p.Get("kind"), Lease: p.Get("lease"), Actor: p.Get("actor"), Before: p.Get("before")}
+	p := paramsOf(r, "kind", "lease", "actor", "before", "limit")
+	q := status.EventsOf{Kind: p.Get("kind"), Lease: p.Get("lease"), Actor: p.Get("actor"), Before: p.Get("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
 	}

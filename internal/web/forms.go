@@ -30,9 +30,26 @@ type form struct {
 	Until  bool    // it may end by itself
 	Reason string  // how the reason is asked for: required, optional, or empty for not at all
 	Typed  string  // what has to be typed
+	Shards []shard // of which one or all are chosen; none: there is nothing to choose
 	Given  url.Values
 
 	Problem, Next string // why it came to nothing when it was sent
+}
+
+// A shard is one that may be chosen.
+type shard struct {
+	K, Of  int
+	Chosen bool
+}
+
+// shardChoice is those of the lease's job; the one that the form came back with, or that its address
+// names, is chosen.
+func shardChoice(r *http.Request, l status.Lease) []shard {
+	var all []shard
+	for k := 1; k <= l.Of && l.Of > 1; k++ {
+		all = append(all, shard{k, l.Of, r.FormValue("shard") == fmt.Sprint(k)})
+	}
+	return all
 }
 
 // A draft is what a form is made of.
@@ -160,8 +177,10 @@ func runForm(s *server, r *http.Request, snap status.Snapshot) (form, error) {
 	if err != nil {
 		return form{}, err
 	}
-	f := form{Title: "Run " + clip(l.Job, 100) + " now", Submit: "Run now", Reason: "optional", Key: rand.Text()}
+	f := form{Title: "Run " + clip(l.Job, 100) + " now", Submit: "Run now", Reason: "optional", Key: rand.Text(), Shards: shardChoice(r, l)}
 	switch {
+	case l.Of > 1:
+		f.Says = append(f.Says, fmt.Sprintf("Each of its %d shards runs once, or the one that you choose, on the replica that leads it.", l.Of))
 	case l.State != status.Held:
 		f.Says = append(f.Says, "Nobody leads it now: the run waits until somebody does.")
 	case l.Last != nil && l.Last.EndedAt.IsZero():

@@ -188,7 +188,7 @@ func TestTheAPIKeepsItsForm(t *testing.T) {
 				"last_end": map[string]any{"epoch": 41.0, "owner": leader, "ended_at": "2026-02-01T00:00:00Z", "reason": "stepped down"},
 			}),
 		}},
-		"/api/v1/replicas": {"replicas": []any{map[string]any{
+		"/api/v1/replicas": {"next_after": nil, "replicas": []any{map[string]any{
 			"id": leader, "standing": "member", "host": "pod-1", "pid": 4711.0, "version": "v9",
 			"started_at": "2026-01-01T00:00:00Z", "seen_at": "2026-01-02T00:00:00Z", "expires_at": "2200-01-01T00:00:00Z",
 			"clock_offset_seconds": 0.25, "notified": true, "leases": 1.0,

@@ -19,8 +19,9 @@ type jobsPage struct {
 	What       string // the filter in words; empty: none
 	Rows       []jobRow
 	AllPaused  *pause
-	All        int // jobs without the choice
-	Total      int // with it
+	Rowed      string // what the rows are: jobs, or leases where some job has several
+	All        int    // rows without the choice
+	Total      int    // with it
 	From, To   int
 	Prev, Next string // addresses; empty: none
 	Clear      string
@@ -157,7 +158,7 @@ func (s *server) outcomesOf(r *http.Request, snap status.Snapshot, shown []int) 
 
 func jobsView(snap status.Snapshot, c choice, chosen, shown []int, past map[string][]status.Outcome, b bearings) jobsPage {
 	p := jobsPage{
-		Counts: overviewOf(snap, c.Show), Choice: c, All: len(snap.Leases), Total: len(chosen),
+		Counts: overviewOf(snap, c.Show), Choice: c, Rowed: rowsAre(snap), All: len(snap.Leases), Total: len(chosen),
 		From: (c.page-1)*perPage + 1, To: (c.page-1)*perPage + len(shown), Clear: choice{Show: c.Show}.path(""),
 		Steer: b.steering(snap),
 	}

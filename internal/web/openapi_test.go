@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -332,12 +333,50 @@ func TestListsAreTaggedAndComeInParts(t *testing.T) {
 	}
 }
 
+// Every list comes in parts that leave nothing out and say nothing twice.
+func TestReplicasRequestsAndEventsComeInParts(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) SELECT 'job-' || i, 'a/1', clock_timestamp() + interval '1 hour', 1 FROM generate_series(1, 5) i`)
+	run(t, db, `INSERT INTO replicas (id, host, pid, version, started_at, seen_at, expires_at)
+		SELECT 'pod-' || i || '/1', 'pod', 1, 'v', clock_timestamp(), clock_timestamp(), clock_timestamp() + CASE WHEN i > 2 THEN interval '1 hour' ELSE '-1 second' END FROM generate_series(1, 5) i`)
+	run(t, db, `INSERT INTO requests (kind, job, lease, asked_by) SELECT 'run', 'job-1', 'job-1', 'ana' FROM generate_series(1, 5)`)
+	h := serve(db)
+	for list, from := range map[string]string{"replicas": "after", "requests": "after", "events": "before"} {
+		var whole, parts []any
+		read := func(question string) (all []any, next any) {
+			var answer map[string]any
+			decode(t, get(t, h, apiPath+"/"+list+question).Body.Bytes(), &answer)
+			all, _ = answer[list].([]any)
+			return all, answer["next_"+from]
+		}
+		whole, next := read("")
+		if len(whole) < 5 || next != nil {
+			t.Errorf("%s: %d at once, then %v", list, len(whole), next)
+		}
+		question := "?limit=2"
+		for range 10 {
+			part, next := read(question)
+			if parts = append(parts, part...); next == nil {
+				break
+			}
+			if len(part) != 2 {
+				t.Errorf("%s%s: %d", list, question, len(part))
+			}
+			question = fmt.Sprintf("?limit=2&%s=%s", from, url.QueryEscape(fmt.Sprint(next)))
+		}
+		if fmt.Sprint(parts) != fmt.Sprint(whole) {
+			t.Errorf("%s in parts:\n%v\nat once:\n%v", list, parts, whole)
+		}
+	}
+}
+
 func TestWhatIsNoQuestionIsRefused(t *testing.T) {
 	t.Parallel()
 	h := serve(pgtest.New(t))
 	for _, address := range []string{
 		"/runs?job=%ff", "/runs?job=a%00b", "/runs?outcome=%ff", "/audit?job=%ff", "/audit?actor=%ff", "/runs?limit=0", "/runs?limit=-1", "/runs?limit=1001",
-		"/audit?limit=0", "/leases?limit=0", "/leases?limit=1001", "/jobs?after=%ff", "/runs?befor=1", "/runs?job=a&job=b", "/requests?x=1", "/events?before=x", "/events?lease=%ff",
+		"/audit?limit=0", "/leases?limit=0", "/leases?limit=1001", "/jobs?after=%ff", "/runs?befor=1", "/runs?job=a&job=b", "/requests?x=1", "/requests?after=x", "/requests?limit=1001", "/replicas?limit=0", "/replicas?after=nobody", "/events?limit=0", "/events?limit=1001", "/events?before=x", "/events?lease=%ff",
 	} {
 		w := ask(h, "GET", apiPath+address)
 		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != "application/problem+json" {

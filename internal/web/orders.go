@@ -1,7 +1,9 @@
 package web
 
 import (
+	"fmt"
 	"net/url"
+	"strings"
 
 	"rota/internal/status"
 )
@@ -13,7 +15,11 @@ type order struct {
 
 // order is one whose form leads back to the page that offers it.
 func (b bearings) order(name, label, path string) order {
-	return order{name, label, path + "?back=" + url.QueryEscape(b.here)}
+	and := "?"
+	if strings.Contains(path, "?") {
+		and = "&"
+	}
+	return order{name, label, path + and + "back=" + url.QueryEscape(b.here)}
 }
 
 // ordersOf are those that may be given about a lease and its job.
@@ -24,7 +30,11 @@ func (b bearings) ordersOf(l *status.Lease) []order {
 	var all []order
 	job, lease := jobPath(l.Job), "/leases/"+segment(l.Name)
 	if l.CompiledIn && !l.Disabled {
-		all = append(all, b.order("run", "Run now", job+"/run"))
+		path := job + "/run"
+		if l.Of > 1 {
+			path += fmt.Sprintf("?shard=%d", l.Shard)
+		}
+		all = append(all, b.order("run", "Run now", path))
 	}
 	if l.Paused != nil && l.Paused.Job != status.AllJobs {
 		all = append(all, b.order("resume", "Resume", job+"/resume"))

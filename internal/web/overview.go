@@ -54,7 +54,11 @@ func overviewOf(snap status.Snapshot, shown string) []count {
 			}
 		}
 	}
-	all := []count{{What: "jobs", Path: "/", N: int64(len(snap.Leases)), Shown: shown == ""}}
+	jobs := jobsIn(snap)
+	all := []count{{What: "jobs", Path: "/", N: int64(jobs), Shown: shown == ""}}
+	if jobs < len(snap.Leases) {
+		all = append(all, count{What: "leases", Path: "/", N: int64(len(snap.Leases)), Shown: shown == ""})
+	}
 	for j, s := range sifts {
 		all = append(all, count{s.what, "/?show=" + s.name, n[j], s.bad && n[j] > 0, shown == s.name})
 	}
@@ -65,6 +69,24 @@ func overviewOf(snap status.Snapshot, shown string) []count {
 		}
 	}
 	return append(all, count{"replicas", "/replicas", members, members == 0, false})
+}
+
+// jobsIn counts the jobs, whose leases stand together.
+func jobsIn(snap status.Snapshot) (n int) {
+	for i := range snap.Leases {
+		if i == 0 || snap.Leases[i].Job != snap.Leases[i-1].Job {
+			n++
+		}
+	}
+	return n
+}
+
+// rowsAre what the list of jobs has a row for each of.
+func rowsAre(snap status.Snapshot) string {
+	if jobsIn(snap) < len(snap.Leases) {
+		return "leases"
+	}
+	return "jobs"
 }
 
 // A choice is what the address asks of the list of jobs.

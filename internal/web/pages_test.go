@@ -306,6 +306,71 @@ func TestTheScriptIsGivenTheMainPartAlone(t *testing.T) {
 	}
 }
 
+// The figures of the overview are of what they name, and one shard can be run by itself.
+func TestShardsAreCountedAsLeasesAndRunAlone(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch)
+		SELECT name, 'a/1', clock_timestamp() + interval '1 hour', 1 FROM unnest(ARRAY['other', 'sync.1of3', 'sync.2of3', 'sync.3of3']) name`)
+	run(t, db, `INSERT INTO job_shards (job, n, acting) VALUES ('sync', 3, 3)`)
+	h := serve(db, registry.Job{Name: "sync", Schedule: registry.OnDemand, Shards: 3}, registry.Job{Name: "other", Schedule: registry.OnDemand})
+	page := get(t, h, "/").Body.String()
+	for _, want := range []string{"<b>2</b> jobs", "<b>4</b> leases", "<b>4</b> held"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+	if page := get(t, h, "/?show=held").Body.String(); !strings.Contains(page, "4 of 4 leases, held") {
+		t.Error("the caption counts leases as jobs")
+	}
+	local := caller{from: "127.0.0.1:4711"}
+	if page := local.ask(h, http.MethodGet, "/", "").Body.String(); !strings.Contains(page, "./jobs/sync/run?shard=2&amp;back=") {
+		t.Error("the row of a shard does not offer to run it")
+	}
+	form := local.ask(h, http.MethodGet, "/jobs/sync/run?shard=2", "").Body.String()
+	if !strings.Contains(form, `<option value="2" selected>2 of 3</option>`) || !strings.Contains(form, `<option value="">all of them</option>`) {
+		t.Errorf("the form lacks the choice of a shard:\n%s", form)
+	}
+	if form := local.ask(h, http.MethodGet, "/jobs/other/run", "").Body.String(); strings.Contains(form, "Shard") {
+		t.Error("a job without shards is asked for one")
+	}
+	for _, tt := range []struct {
+		shard, words string
+		code, asked  int
+	}{
+		{"2", "", http.StatusSeeOther, 1},
+		{"", "", http.StatusSeeOther, 3},
+		{"4", "Shard 4: job &#34;sync&#34; has 3.", http.StatusBadRequest, 0},
+		{"x", "The shard &#34;x&#34; is no number.", http.StatusBadRequest, 0},
+	} {
+		before := number(t, db, `SELECT count(*) FROM requests`)
+		w := giveOrder(h, "/jobs/sync/run", "application/x-www-form-urlencoded", "shard="+tt.shard)
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.words) {
+			t.Errorf("shard %q: %d\n%s", tt.shard, w.Code, w.Body)
+		}
+		if n := number(t, db, `SELECT count(*) FROM requests`) - before; n != tt.asked {
+			t.Errorf("shard %q: %d requests", tt.shard, n)
+		}
+	}
+	if w := giveOrder(h, apiPath+"/jobs/sync/run", kindJSON, `{"shard": 3}`); w.Code != http.StatusAccepted || number(t, db, `SELECT count(*) FROM requests WHERE lease = 'sync.3of3'`) != 2 {
+		t.Errorf("by the API: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestTheAboutPageSaysHowFarTheTablesAreMigrated(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	h := serve(db)
+	want := fmt.Sprintf("%05d, and the jobs&#39; own tables to 00001", number(t, db, `SELECT max(version_id) FROM rota_schema`))
+	if page := get(t, h, "/about").Body.String(); !strings.Contains(page, want) {
+		t.Errorf("it lacks %q", want)
+	}
+	run(t, db, `DROP TABLE rota_schema`)
+	until(t, h, "/about", func(w *httptest.ResponseRecorder) bool {
+		return strings.Contains(w.Body.String(), "unknown: the tables that say so") && strings.Contains(w.Body.String(), "PostgreSQL")
+	})
+}
+
 func TestShardsOfAJobShareItsPage(t *testing.T) {
 	t.Parallel()
 	snap := shardsOf("sync", 3)
