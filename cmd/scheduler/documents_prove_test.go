@@ -4,9 +4,11 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,4 +79,56 @@ func shell(t *testing.T, dir string, env []string, line string) error {
 		}
 	}
 	return fmt.Errorf("%w: %s", err, out)
+}
+
+// Every line of a document that begins with psql works as it stands: before the first migration, and
+// after it.
+func TestProvePsqlLinesOfTheDocumentsWork(t *testing.T) {
+	t.Parallel() // it mostly waits
+	need(t, "psql")
+	super, err := url.Parse(pgtest.Cluster(t).URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := childEnvironment(os.Environ(), "PGHOST="+super.Hostname(), "PGPORT="+super.Port(), "PGUSER=postgres", "PGDATABASE=postgres")
+	var lines []string
+	for _, d := range documents(t) {
+		for _, line := range d.commands() {
+			if strings.HasPrefix(line, "psql ") && !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatal("no line was found")
+	}
+	owner := *super
+	owner.User = url.User("rota_owner")
+	for range 2 {
+		for _, line := range lines {
+			if err := shell(t, filepath.Join("..", ".."), env, line); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		if _, stderr, code := command(t, "", []string{"DATABASE_URL=" + owner.String()}, "migrate", "up"); code != exitOK {
+			t.Fatalf("migrate up: exit code %d: %s", code, stderr)
+		}
+	}
+}
+
+// The first command of the README leads to the page.
+func TestProveMakeRunShowsThePage(t *testing.T) {
+	t.Parallel() // it mostly waits
+	dev := startShow(t, exec.Command(need(t, "make"), "-C", filepath.Join("..", ".."), "run", "ARGS=--listen 127.0.0.1:0"))
+	address := dev.tells(2*time.Minute, `The page: (http://\S+)`)[1]
+	eventually(t, 30*time.Second, "the page lists the jobs", func() bool {
+		code, body := get(t, address+"/")
+		return code == 200 && strings.Contains(body, "bridge_health")
+	})
+	below := dev.descendants()
+	dev.stdin("q")
+	if code := dev.end(30 * time.Second); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	assertGone(t, below)
 }

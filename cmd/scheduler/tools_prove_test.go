@@ -122,8 +122,13 @@ type show struct {
 // startDev starts dev as a user would, but for the terminal.
 func startDev(t *testing.T, exe string, args ...string) *show {
 	t.Helper()
-	s := &show{t: t, started: time.Now(), gone: make(chan struct{})}
-	s.cmd = exec.Command(exe, append([]string{"dev"}, args...)...)
+	return startShow(t, exec.Command(exe, append([]string{"dev"}, args...)...))
+}
+
+// startShow starts dev by any command.
+func startShow(t *testing.T, cmd *exec.Cmd) *show {
+	t.Helper()
+	s := &show{t: t, started: time.Now(), gone: make(chan struct{}), cmd: cmd}
 	s.cmd.Env = childEnvironment(os.Environ())
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := s.cmd.StdinPipe()
