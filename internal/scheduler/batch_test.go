@@ -17,7 +17,7 @@ func TestThousandsOfBacklogsAreClaimedByBoundedStatements(t *testing.T) {
 	t.Parallel()
 	const leaseCount, missedEach = 2000, 100
 	now := bubble.Add(time.Hour)
-	k := newTicker(nil, func() time.Time { return now }, nil, func(int64, string) {}, slog.New(slog.DiscardHandler))
+	k := newTicker(nil, func() time.Time { return now }, newRecorder(nil, nil), func(int64, string) {}, slog.New(slog.DiscardHandler))
 	found := opened{last: now.Add(-(missedEach + 1) * 5 * time.Second), now: now}
 	for n := range leaseCount {
 		token := fence.Token{Lease: fmt.Sprint("job-", n), Owner: "me", Epoch: 1}

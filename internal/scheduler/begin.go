@@ -102,7 +102,7 @@ func (p *postgres) begin(ctx context.Context, asked []opening) (map[fence.Token]
 	var last time.Time
 	var tried attempt
 	var args *json.RawMessage
-	err := p.each(ctx, beginSQL, []any{p.owner, leases, epochs, schedules, tries, jobs, counts},
+	err := p.each(ctx, settingsSQL, beginSQL, []any{p.owner, leases, epochs, schedules, tries, jobs, counts},
 		[]any{
 			&t.Lease, &t.Epoch, &o.verdict, (*instant)(&last), &o.now, &o.lost,
 			(*instant)(&tried.tick), &tried.number, &tried.request, &args,

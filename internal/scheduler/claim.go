@@ -3,6 +3,8 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"rota/internal/fence"
@@ -133,14 +135,36 @@ SELECT lease, epoch, verdict, run, attempt, coalesce(last_tick, '-infinity'), no
 
 func (p *postgres) claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error) {
 	found := make(map[fence.Token]claimed, len(asked))
+	var plain []claim
+	for _, c := range asked {
+		if c.plain() {
+			plain = append(plain, c)
+		}
+	}
+	if len(plain) > 0 {
+		if err := p.claimPlain(ctx, plain, found); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == len(asked) {
+		return found, nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(asked), func(c claim) bool { return found[c.token].verdict == won })
+	return found, p.claimRest(ctx, rest, found)
+}
+
+// claimRest adds a verdict on each claim to found. On an error, what was found before still stands.
+func (p *postgres) claimRest(ctx context.Context, asked []claim, found map[fence.Token]claimed) error {
 	t := fence.Token{Owner: p.owner}
 	var c claimed
-	err := p.each(ctx, claimSQL, append(append([]any{p.owner}, asks(asked)...), writtenOff(asked)...),
-		[]any{&t.Lease, &t.Epoch, &c.verdict, &c.run, &c.attempt, (*instant)(&c.last), &c.now}, func() { found[t] = c })
+	judged := make(map[fence.Token]claimed, len(asked))
+	err := p.each(ctx, settingsSQL, claimSQL, append(append([]any{p.owner}, asks(asked)...), writtenOff(asked)...),
+		[]any{&t.Lease, &t.Epoch, &c.verdict, &c.run, &c.attempt, (*instant)(&c.last), &c.now}, func() { judged[t] = c })
 	if err != nil {
-		return nil, fmt.Errorf("claim the ticks of %d leases: %w", len(asked), err)
+		return fmt.Errorf("claim the ticks of %d leases: %w", len(asked), err)
 	}
-	return found, nil
+	maps.Copy(found, judged)
+	return nil
 }
 
 // asks are the parameters for what is to be run; attempt 0 is none.

@@ -54,6 +54,10 @@
 // same tick, and a run that is open, of this owner and of this epoch, is then taken for ours: a lead
 // begins no run that it knows, and another process has another owner.
 //
+// What most claims ask for, the next tick of a lease and nothing else, is won by a statement of its own
+// (claim_plain.go), which leaves to the other whatever it does not win. Ends of runs give way to claims
+// while more is due than one statement takes (rush.go).
+//
 // Ticks are computed on the database's clock, as the elector estimates it, from progress.last_tick;
 // the database itself decides whether one is due. If one tick of a claim is not, the whole is refused:
 // row by row, ticks would be lost. A job seen for the first time counts from that moment, and so does

@@ -140,7 +140,10 @@ func (s *fakeStore) claim(ctx context.Context, asked []claim) (map[fence.Token]c
 	for _, a := range asked {
 		found[a.token] = s.claimOne(a)
 	}
-	return found, s.leave("claim")
+	if err := s.leave("claim"); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (s *fakeStore) claimOne(a claim) claimed {

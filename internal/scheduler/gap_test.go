@@ -13,7 +13,7 @@ import (
 func TestLongGapHoldsUpNoOtherTick(t *testing.T) {
 	t.Parallel()
 	now := bubble.AddDate(1, 0, 0)
-	k := newTicker(nil, func() time.Time { return now }, nil, func(int64, string) {}, slog.New(slog.DiscardHandler))
+	k := newTicker(nil, func() time.Time { return now }, newRecorder(nil, nil), func(int64, string) {}, slog.New(slog.DiscardHandler))
 	for name, last := range map[string]time.Time{"year": bubble, "second": now.Add(-time.Second)} {
 		e := newEntry(fence.Token{Lease: name}, registry.Job{Name: name, Schedule: registry.Cron("* * * * * *")}, nil, nil)
 		k.plan(e, opened{last: last, now: now})

@@ -46,7 +46,7 @@ const settingsSQL = `SELECT set_config('jit', 'off', true), set_config('enable_s
 
 // each runs a query in a transaction of its own, in one round trip, and calls f for each row once it
 // is scanned.
-func (p *postgres) each(ctx context.Context, sql string, args, scan []any, f func()) error {
+func (p *postgres) each(ctx context.Context, settings, sql string, args, scan []any, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := p.db.Acquire(ctx)
@@ -61,7 +61,7 @@ func (p *postgres) each(ctx context.Context, sql string, args, scan []any, f fun
 	}
 	binary := []int16{pgx.BinaryFormatCode} // for all
 	var batch pgconn.Batch
-	batch.ExecParams(settingsSQL, nil, nil, nil, nil)
+	batch.ExecParams(settings, nil, nil, nil, nil)
 	batch.ExecParams(sql, params.values, params.types, binary, binary)
 	results := conn.Conn().PgConn().ExecBatch(ctx, &batch)
 	if results.NextResult() {

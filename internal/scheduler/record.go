@@ -38,7 +38,7 @@ func (p *postgres) record(ctx context.Context, ends []end) (map[int64]bool, erro
 	}
 	settled := make(map[int64]bool, n)
 	var id int64
-	err := p.each(ctx, recordSQL, []any{ids, owners, outcomes, faults, refused, ago, logs, again}, []any{&id}, func() { settled[id] = true })
+	err := p.each(ctx, settingsSQL, recordSQL, []any{ids, owners, outcomes, faults, refused, ago, logs, again}, []any{&id}, func() { settled[id] = true })
 	if err != nil {
 		return nil, fmt.Errorf("record %d runs: %w", n, err)
 	}

@@ -13,6 +13,7 @@ type recorder struct {
 	store store
 	log   *slog.Logger
 	queue *queue[*pending]
+	wayTo rush // claims, which somebody waits for
 }
 
 // pending is an end that is not settled yet.
@@ -38,9 +39,14 @@ func (r *recorder) run(giveUp context.Context, stop <-chan struct{}) {
 	failing := false
 	var held []*pending // somebody holds their rows, which must not delay the others
 	var retry <-chan time.Time
+	owed := 0 // what has given way already
 	for {
+		if owed <= 0 {
+			r.wayTo.give(stop, giveUp.Done())
+			owed = r.queue.len()
+		}
 		batch := r.queue.take()
-		if len(batch) == 0 {
+		if owed -= len(batch); len(batch) == 0 {
 			idle := stop
 			if len(held) > 0 {
 				idle = nil

@@ -20,7 +20,8 @@ type store interface {
 	// begin opens terms: closes what earlier terms left open, and makes sure that there is progress.
 	// Where the job's shards are counted in a new way, all of them inherit that of the former ones.
 	begin(ctx context.Context, asked []opening) (map[fence.Token]opened, error)
-	// claim claims one run, and writes off ticks, for each of some leases.
+	// claim claims one run, and writes off ticks, for each of some leases. What it returns holds, beside
+	// an error too.
 	claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error)
 	// record writes the ends of runs. It returns the runs whose row says how they ended; the others
 	// are to be recorded again.

@@ -159,9 +159,10 @@ func (k *ticker) run(ctx context.Context) {
 		if len(due) > 0 {
 			found, err := k.store.claim(ctx, asked)
 			failing = told(k.log, failing, err, "ticks cannot be claimed; trying again", "ticks are claimed again")
-			k.land(due, found, err)
+			k.land(due, found)
 			continue
 		}
+		k.rec.wayTo.calm()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -209,6 +210,9 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 		e.asking, e.flying = c, true
 		due, asked, rows = append(due, e), append(asked, *c), rows+1+len(c.passed)
 	}
+	if len(k.heap) > 0 && !k.heap[0].due.After(now) {
+		k.rec.wayTo.rush()
+	}
 	return due, asked, lookAgain
 }
 
@@ -237,8 +241,8 @@ func (k *ticker) follow(by time.Duration) {
 	}
 }
 
-// land takes the verdicts.
-func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
+// land takes the verdicts. What has none was lost on the way, and is asked again.
+func (k *ticker) land(due []*entry, found map[fence.Token]claimed) {
 	var over []*entry
 	defer func() {
 		for _, e := range over { // without the lock
@@ -252,7 +256,7 @@ func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
 		e.flying = false
 		c, ok := found[e.token]
 		switch {
-		case err != nil || !ok:
+		case !ok:
 			e.unsure, e.rest = true, now.Add(soon())
 		case c.verdict == fenced:
 			e.asking, e.gone = nil, true
