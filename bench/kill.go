@@ -212,7 +212,9 @@ func (v *victim) stop() error {
 	if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-v.ended
+	if err := <-v.ended; err != nil {
+		return fmt.Errorf("the replica ended: %w", err)
+	}
 	return nil
 }
 
@@ -258,7 +260,7 @@ func (s *site) kill(ctx context.Context, witness bool) (k killing, err error) {
 	if err != nil {
 		return k, err
 	}
-	<-s.victim.ended
+	_ = <-s.victim.ended // that it was killed
 	return k, s.start(ctx)
 }
 
