@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,16 @@ func TestUnitGivesTheTimeThatAShutdownTakes(t *testing.T) {
 		if u[name] != want {
 			t.Errorf("%s is %q, want %q", name, u[name], want)
 		}
+	}
+}
+
+// Go exits with 2 at the watchdog's usual signal, and a unit that exits with 2 is not restarted.
+func TestWatchdogLeadsToARestart(t *testing.T) {
+	t.Parallel()
+	u := unit(t)
+	prevents := strings.Fields(u["RestartPreventExitStatus"])
+	if u["Restart"] != "on-failure" || !slices.Contains(prevents, "2") || u["WatchdogSignal"] != "SIGKILL" {
+		t.Errorf("Restart=%s RestartPreventExitStatus=%s WatchdogSignal=%s", u["Restart"], u["RestartPreventExitStatus"], u["WatchdogSignal"])
 	}
 }
 
