@@ -50,6 +50,7 @@ func takeoverRehearsed(ctx context.Context, conn *pgx.Conn) error {
 		acquireWhole(nobody, time.Minute, claims, "SKIP LOCKED", grants),
 		verdictStatement(releaseSQL, nobody, []holding{{nobody, 2}}, make([]verdict, 1), []string{""}, false),
 		{sql: acquireOneSQL, args: []any{nobody, nobody, int64(0), time.Minute, absurdEpoch}},
+		{sql: releaseOneSQL, args: []any{nobody, nobody, int64(3), nobody}},
 	}
 	parts = append(parts, acquireShards(nobody, time.Minute, claims, "SKIP LOCKED", grants)...)
 	return rehearse(ctx, conn, nobody, -time.Minute, parts...)

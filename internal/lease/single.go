@@ -9,28 +9,18 @@ import (
 
 // A handover waits for one release and one acquisition, each of a single lease in most cases. The
 // statements for many do the same, but take the server longer to plan than to execute. Those of this
-// file say only that all went well, as it nearly always does. Whatever else may be the case, they
-// answer with nothing, and the statement for many finds out.
+// file are functions of the schema, which keep their plans, and say only that all went well, as it
+// nearly always does. Whatever else may be the case, they answer with nothing, and the statement for
+// many finds out.
 
-// singleSettings are those of settings that matter to a single lease. The triggers of leadership may
-// keep the plans of their statements, which have been made for an index whatever the tables had in
-// them at that time.
+// singleSettings are those of settings that matter to a single lease. The functions, and the triggers of
+// leadership, may keep the plans of their statements, which have been made for an index whatever the
+// tables had in them at that time.
 const singleSettings = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
        set_config('synchronous_commit', 'on', true), set_config('enable_seqscan', 'off', true), set_config('rota.reason', $2, true)`
 
 // acquireOneSQL is acquireSQL for a lease that has expired and that nobody holds.
-const acquireOneSQL = `
-WITH expired AS MATERIALIZED (
-    SELECT ctid AS place, epoch AS last, expires_at AS ended,
-           greatest(epoch, $3, (SELECT t.epoch FROM terms t WHERE t.job_name = $2 ORDER BY t.epoch DESC LIMIT 1)) AS known
-      FROM leadership
-     WHERE job_name = $2 AND expires_at <= clock_timestamp()
-       FOR UPDATE SKIP LOCKED
-)
-UPDATE leadership l SET owner = $1, epoch = e.known + 1, expires_at = clock_timestamp() + $4::interval
-  FROM expired e
- WHERE l.ctid = e.place AND e.known < $5
-RETURNING l.epoch, e.last = 0, clock_timestamp() - e.ended`
+const acquireOneSQL = `SELECT epoch, first, idle FROM rota_acquire($1, $2, $3, $4, $5)`
 
 // acquireOne reports false where the lease was not won, for whatever reason.
 func (p *postgres) acquireOne(ctx context.Context, owner string, lease time.Duration, c claim) (g grant, ok bool, err error) {
@@ -48,12 +38,7 @@ func (p *postgres) acquireOne(ctx context.Context, owner string, lease time.Dura
 }
 
 // releaseOneSQL is releaseSQL for a term that lasts and a row that nobody holds.
-const releaseOneSQL = `
-UPDATE leadership SET expires_at = clock_timestamp()
- WHERE ctid = (SELECT ctid FROM leadership
-                WHERE job_name = $2 AND owner = $1 AND epoch = $3 AND expires_at > clock_timestamp()
-                  FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING pg_notify(rota_channel(), $4)::text`
+const releaseOneSQL = `SELECT rota_release($1, $2, $3, $4)`
 
 // releaseOne reports false where the term was not ended, for whatever reason.
 func (p *postgres) releaseOne(ctx context.Context, owner, reason string, h holding, to string) (ok bool) {
@@ -64,10 +49,8 @@ func (p *postgres) releaseOne(ctx context.Context, owner, reason string, h holdi
 	err := run(ctx, p.db, boundedTx(ctx, singleSettings, reason, statement{
 		sql: releaseOneSQL, args: []any{owner, h.name, h.epoch, said},
 		read: func(rows pgx.Rows) error {
-			for rows.Next() {
-				ok = true
-			}
-			return rows.Err()
+			_, err := pgx.ForEachRow(rows, []any{&ok}, func() error { return nil })
+			return err
 		},
 	}))
 	return ok && err == nil
