@@ -39,11 +39,12 @@ func newPostgres(db *pgxpool.Pool, timeout time.Duration) *postgres {
 	return &postgres{db: db, timeout: timeout}
 }
 
-// The row of a lease that never had a term: nobody's, and expired.
+// The row of a lease that never had a term: nobody's, and expired. That of another replica, which
+// registers the same this moment, may be met at any of the table's indexes.
 const registerSQL = `
 INSERT INTO leadership (job_name, owner, expires_at, epoch)
 SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text[]) AS name ORDER BY name
-    ON CONFLICT (job_name) DO NOTHING`
+    ON CONFLICT DO NOTHING`
 
 // Members gone for a day are of no use to anybody.
 const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - interval '1 day'`

@@ -49,10 +49,14 @@ func simulate(t *testing.T, seeds int) {
 		first, seeds = n, 1
 	}
 	for seed := first; seed < first+uint64(seeds); seed++ {
-		synctest.Test(t, func(t *testing.T) { simulateOnce(t, seed) })
-		if t.Failed() {
-			t.Fatalf("run it again with ROTA_SEED=%d", seed)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			defer func() { // synctest.Test does not return after a failure
+				if t.Failed() {
+					t.Logf("run it again with ROTA_SEED=%d", seed)
+				}
+			}()
+			simulateOnce(t, seed)
+		})
 	}
 }
 
