@@ -260,7 +260,9 @@ func (s *site) kill(ctx context.Context, witness bool) (k killing, err error) {
 	if err != nil {
 		return k, err
 	}
-	_ = <-s.victim.ended // that it was killed
+	if err := <-s.victim.ended; err == nil {
+		return k, errors.New("the replica that was killed ended in good order")
+	}
 	return k, s.start(ctx)
 }
 
