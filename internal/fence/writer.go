@@ -63,7 +63,7 @@ func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Po
 
 // prepareSQL changes nothing where another process answers than the one that the client was told of:
 // that is a pooler, whose sessions serve others too.
-const prepareSQL = `SELECT set_config('lock_timeout', '500ms', false) WHERE pg_backend_pid() = $1::int`
+const prepareSQL = `SELECT set_config('lock_timeout', '500ms', false) WHERE pg_backend_pid() = $1::bigint`
 
 // Prepare is for a pool's AfterConnect: it spares each Upsert the setting of its lock_timeout, a tenth
 // of what a small one takes. All else that is sent on the connection waits no longer than half a

@@ -85,7 +85,7 @@ func (r *renaming) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
 	key := []byte{'K', 0, 0, 0, 12} // BackendKeyData: the process's number follows
 	if i := bytes.Index(b[:n], key); i >= 0 && i+len(key) < n {
-		b[i+len(key)] ^= 0x40
+		b[i+len(key)] ^= 0xc0 // above what an integer holds, as poolers make them up
 	}
 	return n, err
 }
