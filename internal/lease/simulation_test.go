@@ -68,7 +68,7 @@ func simulateOnce(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		s.join(fmt.Sprintf("r%d/%d", i, 0), leases)
+		s.join(fmt.Sprintf("r/%d", i), leases)
 	}
 	s.mu.Lock()
 	s.rough = true
