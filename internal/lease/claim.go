@@ -149,6 +149,9 @@ func (e *election) claim(seats []*seat) {
 			e.granted(sent, seats, grants, err)
 			if err == nil { // else a later look chooses again
 				for _, s := range rest {
+					if s.busy > 0 {
+						e.retryLater() // it is not given, and no look will choose it
+					}
 					e.give(s)
 				}
 			}

@@ -497,6 +497,31 @@ func TestBusyLeaseIsRetriedAfterAnotherAcquisition(t *testing.T) {
 	})
 }
 
+// P9: a shard that was busy when another count came into force is free to be claimed when its own is
+// back. Else its replica would never lead it again, and the others would give theirs up for it for ever.
+func TestBusyShardIsForgottenWhileAnotherCountIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := newElector(newMemory(time.Now), Config{Owner: "r1", Lease: testLease, Renew: testRenew})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seats := map[string]*seat{}
+		for _, l := range Leases("s", 2, false) {
+			seats[l.Name] = &seat{lease: l, busy: 8}
+		}
+		el := newElection(e, seats, func(*Term) {})
+		el.retryTimer = stopped()
+		el.crews["s"].inForce = 3
+		el.retry()
+		el.crews["s"].inForce = 2
+		for name, s := range seats {
+			if el.give(s); !s.given {
+				t.Errorf("%s will not be claimed: busy %d", name, s.busy)
+			}
+		}
+	})
+}
+
 // Without announcements a release is found by polling, within a heartbeat.
 func TestWithoutAnnouncementsPollingIsEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

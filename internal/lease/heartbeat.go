@@ -147,7 +147,9 @@ func (e *election) retry() {
 			d, _ := s.term.due()
 			left = max(left, d-now)
 			held, seats = append(held, holding{s.lease.Name, s.term.Token.Epoch}), append(seats, s)
-		case s.term == nil && s.busy > 0 && !s.claimed && !s.crew.out():
+		case s.busy > 0 && s.crew.out():
+			s.busy = 0 // else nobody would try it again once its count is in force
+		case s.term == nil && s.busy > 0 && !s.claimed:
 			claims = append(claims, s)
 		}
 	}
