@@ -262,3 +262,21 @@ func TestHostileTextStaysInItsCellOnTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// A server is called by its address, whether that ends in a slash or not.
+func TestWatchNamesItsServer(t *testing.T) {
+	t.Parallel()
+	for address, name := range map[string]string{
+		"http://ops:8080":             "ops:8080",
+		"http://ops:8080/":            "ops:8080",
+		"https://ops.example.com/a/b": "ops.example.com/a/b",
+	} {
+		a, err := newAsker(address, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.name() != name {
+			t.Errorf("%s is called %q, want %q", address, a.name(), name)
+		}
+	}
+}

@@ -81,6 +81,9 @@ func newAsker(address, token, user string) (*asker, error) {
 		r.SetBasicAuth(name, password)
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	if u.Path == "" {
+		u.Path = "/" // or the joined path has no slash before it, and the server no name
+	}
 	a.url = u.JoinPath("api", "v1", "jobs")
 	return a, nil
 }
