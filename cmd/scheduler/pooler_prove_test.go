@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -95,7 +93,7 @@ func poolerBefore(t *testing.T, address string) string {
 // beside keeps a program running until the test ends.
 func beside(t *testing.T, program string, args ...string) {
 	t.Helper()
-	var said lockedBuffer
+	var said spoken
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -109,23 +107,6 @@ func beside(t *testing.T, program string, args ...string) {
 			t.Log(said.String())
 		}
 	})
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // preparing reports whether the pooler knows of prepared statements, as it does from 1.21 on.
