@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -95,6 +96,10 @@ func settingFlags() *pflag.FlagSet {
 	return flags
 }
 
+// ofAService are the variables that Kubernetes gives each pod of a namespace in which a Service is
+// called rota, or rota- and something.
+var ofAService = regexp.MustCompile(`^ROTA_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
 // misspelt are the variables that begin as ours do and set nothing.
 func misspelt(root *cobra.Command, env []string) []string {
 	known := map[string]bool{}
@@ -115,7 +120,11 @@ func misspelt(root *cobra.Command, env []string) []string {
 	warnings := []string{}
 	for _, pair := range env {
 		name, _, _ := strings.Cut(pair, "=")
-		if strings.HasPrefix(name, "ROTA_") && !known[name] {
+		switch {
+		case !strings.HasPrefix(name, "ROTA_") || known[name]:
+		case ofAService.MatchString(name):
+			warnings = append(warnings, name+" names no setting, and is not read; Kubernetes sets it for a Service, unless enableServiceLinks is false")
+		default:
 			warnings = append(warnings, name+" names no setting, and is not read")
 		}
 	}

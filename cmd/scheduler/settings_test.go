@@ -14,6 +14,7 @@ func TestConfigSaysWhereEachSettingComesFromAndHidesPasswords(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, code := command(t, "", []string{
 		"DATABASE_URL=postgres://rota:hunter2@db.example/rota?password=hunter3", "ROTA_LEASE=30s", "ROTA_RENEWAL=4s", "ROTA_BY=somebody", "ROTA_DRAIN=",
+		"ROTA_PORT_8080_TCP_ADDR=10.0.0.1",
 	}, "config", "--renew", "10s", "--json")
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, stderr)
@@ -40,7 +41,8 @@ func TestConfigSaysWhereEachSettingComesFromAndHidesPasswords(t *testing.T) {
 			t.Errorf("%s is %q, want %q", flag, from[flag], want)
 		}
 	}
-	if len(got.Warnings) != 1 || !strings.HasPrefix(got.Warnings[0], "ROTA_RENEWAL ") {
+	if len(got.Warnings) != 2 || !strings.HasPrefix(got.Warnings[0], "ROTA_PORT_8080_TCP_ADDR ") || !strings.Contains(got.Warnings[0], "Kubernetes") ||
+		!strings.HasPrefix(got.Warnings[1], "ROTA_RENEWAL ") || strings.Contains(got.Warnings[1], "Kubernetes") {
 		t.Errorf("the warnings are %q", got.Warnings)
 	}
 	if !strings.Contains(stderr, "ROTA_RENEWAL names no setting") {
