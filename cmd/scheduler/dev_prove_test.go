@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -130,7 +131,7 @@ func TestProveLettersFreezeThawAndKillTheLeader(t *testing.T) {
 }
 
 func TestProveStoryComesOutAsPromised(t *testing.T) {
-	dev := startDev(t, binary(t), "--story", "--listen", "127.0.0.1:0")
+	dev := startShow(t, exec.Command(need(t, "make"), "-C", filepath.Join("..", ".."), "story", "ARGS=--listen 127.0.0.1:0"))
 	code := dev.end(2 * time.Minute)
 	took := time.Since(dev.started)
 	t.Logf("exit code %d after %v:\n%s", code, took.Round(time.Millisecond), dev.output())

@@ -19,8 +19,8 @@ import (
 // refusals are what a command of a document may answer where an earlier one has done it already.
 var refusals = []string{"is not paused", "no pause", "has ended", "is over", "already"}
 
-// Every line of a document that begins with scheduler, in a block for the shell, works as it stands
-// against a database in which two replicas work.
+// Every command of a document that does one thing works as it stands against a database in which two
+// replicas work. Words in capitals stand for what the lists show.
 func TestProveEveryCommandOfTheDocumentsWorks(t *testing.T) {
 	url := pgtest.URL(t)
 	var replicas []*proc
@@ -38,35 +38,81 @@ func TestProveEveryCommandOfTheDocumentsWorks(t *testing.T) {
 	if err := os.Symlink(exe, filepath.Join(dir, "scheduler")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "jobs.yaml"), []byte(exampleOf(t, "README.md", "yaml")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	env := childEnvironment(os.Environ(), "DATABASE_URL="+url, testJobsEnv+"=watched slow", "PATH="+dir+":"+os.Getenv("PATH"),
 		"JOB=watched_1", "REPLICA="+replicas[1].id(), "ROTA_LISTEN="+replicas[0].probeAddress(),
 		fmt.Sprintf("RUN=%d", db.number(`SELECT id FROM runs WHERE lease = 'slow' AND ended_at IS NULL`)))
-	done := map[string]bool{}
-	for _, d := range documents(t) {
-		for _, block := range d.blocks("sh") {
-			for line := range strings.Lines(block) {
-				line = strings.TrimSpace(line)
-				if !strings.HasPrefix(line, "scheduler ") || done[line] {
-					continue
-				}
-				done[line] = true
-				eventually(t, 30*time.Second, "watched_1 is led again after the command before", func() bool { return db.lease("watched_1").held() })
-				if err := shell(t, dir, env, line); err != nil {
-					t.Errorf("%s: %s: %v", d.name, line, err)
-				}
+	all := runBy(t, ordersRun)
+	for _, n := range all {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(n.line, "export "), "="); ok && strings.HasPrefix(n.line, "export ") {
+			if !slices.ContainsFunc(env, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }) {
+				t.Errorf("%s sets %s, which no command is given here", n.document, name)
 			}
+			continue
+		}
+		eventually(t, 30*time.Second, "watched_1 is led again after the command before", func() bool { return db.lease("watched_1").held() })
+		line := filledIn(n.line)
+		if strings.Contains(line, "$REQUEST") {
+			env = append(env, fmt.Sprintf("REQUEST=%d", db.waiting(t, dir, env)))
+		}
+		if err := shell(t, dir, env, line); err != nil {
+			t.Errorf("%s: %s: %v", n.document, line, err)
 		}
 	}
-	t.Logf("%d commands", len(done))
-	if len(done) < 40 {
-		t.Errorf("only %d commands were found", len(done))
+	t.Logf("%d commands", len(all))
+	if len(all) < 65 {
+		t.Errorf("only %d commands were found", len(all))
 	}
+}
+
+// filledIn is a command with what its words in capitals stand for.
+func filledIn(line string) string {
+	id := "$RUN"
+	switch {
+	case strings.HasPrefix(line, "scheduler replicas "):
+		id = "$REPLICA"
+	case strings.HasPrefix(line, "scheduler requests "):
+		id = "$REQUEST"
+	}
+	meant := map[string]string{"NAME": `"$JOB"`, "NAME...": `"$JOB"`, "ID": `"` + id + `"`, "R": `"a reason"`, "K": "a-key", "N": "5", "WHO": "somebody"}
+	words := strings.Split(line, " ")
+	for i, w := range words {
+		if m, ok := meant[w]; ok {
+			words[i] = m
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// waiting is a request for a run that waits behind the one under way.
+func (e eye) waiting(t *testing.T, dir string, env []string) int {
+	t.Helper()
+	e.running("slow")
+	if err := shell(t, dir, env, `scheduler jobs run slow --reason "to be withdrawn"`); err != nil {
+		t.Fatal(err)
+	}
+	return e.number(`SELECT max(id) FROM requests WHERE lease = 'slow' AND done_at IS NULL`)
+}
+
+// exampleOf is the first block of a language in a document.
+func exampleOf(t *testing.T, name, language string) string {
+	t.Helper()
+	for _, d := range documents(t) {
+		if blocks := d.blocks(language); d.name == name && len(blocks) > 0 {
+			return blocks[0]
+		}
+	}
+	t.Fatalf("%s has no %s", name, language)
+	return ""
 }
 
 func shell(t *testing.T, dir string, env []string, line string) error {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", line)
 	cmd.Dir, cmd.Env = dir, env
+	cmd.Stdin = strings.NewReader("watched_1\n") // what a revoke wants typed
 	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	out, err := cmd.CombinedOutput()
@@ -91,23 +137,16 @@ func TestProvePsqlLinesOfTheDocumentsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := childEnvironment(os.Environ(), "PGHOST="+super.Hostname(), "PGPORT="+super.Port(), "PGUSER=postgres", "PGDATABASE=postgres")
-	var lines []string
-	for _, d := range documents(t) {
-		for _, line := range d.commands() {
-			if strings.HasPrefix(line, "psql ") && !slices.Contains(lines, line) {
-				lines = append(lines, line)
-			}
-		}
-	}
+	lines := runBy(t, t.Name())
 	if len(lines) == 0 {
 		t.Fatal("no line was found")
 	}
 	owner := *super
 	owner.User = url.User("rota_owner")
 	for range 2 {
-		for _, line := range lines {
-			if err := shell(t, filepath.Join("..", ".."), env, line); err != nil {
-				t.Errorf("%s: %v", line, err)
+		for _, n := range lines {
+			if err := shell(t, filepath.Join("..", ".."), env, n.line); err != nil {
+				t.Errorf("%s: %s: %v", n.document, n.line, err)
 			}
 		}
 		if _, stderr, code := command(t, "", []string{"DATABASE_URL=" + owner.String()}, "migrate", "up"); code != exitOK {

@@ -72,7 +72,7 @@ var testJobs = map[string][]registry.Job{
 	"stuck": {{Name: "stuck", Schedule: every, Run: func(context.Context, *registry.Run) error { select {} }}},
 
 	"watched": {
-		{Name: "watched_1", Schedule: every, Run: idle},
+		{Name: "watched_1", Schedule: every, Args: struct{ Limit int }{1}, Run: idle},
 		{Name: "watched_2", Schedule: every, Run: idle},
 		{Name: "watched_3", Schedule: registry.Continuous, Run: untilEnd},
 	},

@@ -31,7 +31,7 @@ and a pause does not keep it back. Asked again with the same key, it is the same
 each runs, or the one that --shard names.
 
 With --wait the exit code is 0 only if the run succeeded, and 6 if it was made and did not.`,
-		Example:           `  scheduler jobs run reconciliation --args '{"Limit": 10}' --key ticket-4711 --wait`,
+		Example:           `  scheduler jobs run reconciliation --args '{"MaxDays": 2}' --key ticket-4711 --wait`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJobs,
 		RunE: func(cmd *cobra.Command, names []string) error {
