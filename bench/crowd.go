@@ -31,14 +31,19 @@ func crowds(ctx context.Context, w *world) (rows []row, err error) {
 		}
 		replicas = append(replicas, r)
 	}
-	if err := until(ctx, func() bool { return led.Load() == int64(len(leases)) }); err != nil {
+	// Some are always on the move as long as they spread.
+	if err := until(ctx, func() bool { return led.Load() >= int64(len(leases)*99/100) }); err != nil {
 		return nil, fmt.Errorf("%d of %d are led: %w", led.Load(), len(leases), err)
 	}
 	started := time.Since(began)
 	// Until nothing has moved for two heartbeats, they are still spreading.
-	for quiet := int64(-1); quiet != terms.Load(); {
+	for quiet := int64(-1); quiet != terms.Load() || led.Load() < int64(len(leases)); {
 		quiet = terms.Load()
-		time.Sleep(2 * usual.renew)
+		select {
+		case <-time.After(2 * usual.renew):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%d of %d are led: %w", led.Load(), len(leases), ctx.Err())
+		}
 	}
 	spread := time.Since(began) - 2*usual.renew
 	used := memory() - before
@@ -54,7 +59,7 @@ func crowds(ctx context.Context, w *world) (rows []row, err error) {
 		row{Work: "  Postgres", Figure: fmt.Sprintf("%.1f %% of a core", 100*cost.core)}.barred("under half a core", cost.core < .5),
 		{Work: "  cost per replica and heartbeat", Figure: ms(time.Duration(cost.core * float64(usual.renew) / copies))},
 		row{Work: "  memory of all replicas, per lease", Figure: fmt.Sprintf("%.1f KiB", each)}.barred("at most 12 KiB", each <= 12),
-		{Work: "  all led, after the start of all at once", Figure: fmt.Sprintf("%.1f s", started.Seconds())},
+		{Work: "  99 % of them led, after the start of all at once", Figure: fmt.Sprintf("%.1f s", started.Seconds())},
 		{Work: "  spread evenly", Figure: fmt.Sprintf("%.1f s, %d terms", spread.Seconds(), terms.Load())},
 	}, nil
 }
@@ -95,7 +100,7 @@ func (w *world) idleCost(ctx context.Context, replicas []*replica, terms func() 
 		}
 	}
 	select {
-	case <-time.After(max(15*time.Second, time.Duration(w.some(60))*time.Second)):
+	case <-time.After(max(15*time.Second, time.Duration(w.some(30))*time.Second)):
 	case <-ctx.Done():
 		return c, ctx.Err()
 	}

@@ -114,7 +114,8 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 		e.chosen = true
 		room = max(1, len(e.seats)/len(e.standings())) - e.seated()
 	}
-	to := assign(leasesOf(l.free), e.standings())
+	members := e.standings()
+	to := assign(leasesOf(l.free), members)
 	var fresh, left []*seat
 	for _, s := range e.seats {
 		switch {
@@ -125,12 +126,40 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 			fresh = append(fresh, s)
 		}
 	}
+	left = left[:min(len(left), e.mayTake(len(left), len(members), now))]
 	return append(left, fresh[:min(len(fresh), max(0, room-len(left)))]...)
 }
 
-// mostAtOnce is how many leases one acquisition or release is for, so that it is done long before its
-// caller gives up, whatever the number of leases. Renewals are cheaper, and are never divided.
-const mostAtOnce = 2000
+// mayTake is how many of those leases that the others seem to have left this replica may claim. Where
+// they are very many, the others may be at work on them still, as is seen by their getting fewer. So
+// beyond its share it takes some only when they do not, and then waits for a heartbeat.
+func (e *election) mayTake(left, members int, now time.Duration) int {
+	fewer := left < e.left
+	e.left = left
+	seated := e.seated()
+	share := max(0, len(e.seats)/max(1, members)-seated)
+	if left <= share || fewer || now-e.beyond < e.cfg.Renew {
+		return share
+	}
+	e.beyond = now
+	return max(share, mostMoves(seated))
+}
+
+// mostAtOnce is how many leases one acquisition or release is for at most, so that it is done long
+// before its caller gives up, whatever the number of leases; leastAtOnce is how many that is where it
+// takes long. Renewals are cheaper, and are never divided.
+const mostAtOnce, leastAtOnce = 2000, 100
+
+// paced adapts how many leases one acquisition or release is for to how long the last one took: what
+// the server cannot do in the time that a call has would be undone and tried again for ever.
+func (e *election) paced(n int, took time.Duration, err error) {
+	switch {
+	case err != nil:
+		e.atOnce = max(leastAtOnce, min(e.atOnce, n/2))
+	case n >= e.atOnce && took < e.cfg.callTimeout()/8:
+		e.atOnce = min(2*e.atOnce, mostAtOnce)
+	}
+}
 
 // claim acquires the leases, if no acquisition is under way; else a later look will, or a retry.
 func (e *election) claim(seats []*seat) {
@@ -138,7 +167,7 @@ func (e *election) claim(seats []*seat) {
 		return
 	}
 	e.claiming = true
-	seats, rest := seats[:min(len(seats), mostAtOnce)], seats[min(len(seats), mostAtOnce):]
+	seats, rest := seats[:min(len(seats), e.atOnce)], seats[min(len(seats), e.atOnce):]
 	sent, claims := e.beginClaim(seats)
 	e.call(func() func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
@@ -146,6 +175,7 @@ func (e *election) claim(seats []*seat) {
 		grants, err := e.store.acquire(ctx, e.cfg.Owner, e.cfg.Lease, claims, false)
 		return func() {
 			e.claiming = false
+			e.paced(len(seats), e.sinceBoot()-sent, err)
 			e.granted(sent, seats, grants, err)
 			if err == nil { // else a later look chooses again
 				for _, s := range rest {
@@ -299,9 +329,11 @@ func (e *election) hinted(names []string) {
 			e.give(s)
 		}
 	}
-	for name, owner := range assign(open, e.standings()) {
-		if owner == e.cfg.Owner {
-			e.give(e.seats[name])
+	if len(open) > 0 { // to count what everybody leads takes a while where leases are many
+		for name, owner := range assign(open, e.standings()) {
+			if owner == e.cfg.Owner {
+				e.give(e.seats[name])
+			}
 		}
 	}
 	e.claimGiven()

@@ -40,11 +40,14 @@ type election struct {
 	learning bool
 	given    []*seat // leases that were released in our favour, to be claimed next
 	claiming bool
-	claims   uint64    // how many acquisitions were begun; a look from before one says nothing of its leases
-	doubt    bool      // an acquisition's answer was lost: look for leases that nobody works under
-	waiting  string    // the lease that a blocking acquire is waiting for
-	releases []release // to be sent
-	kept     []release // to be sent again
+	atOnce   int           // how many leases the next acquisition or release is for
+	claims   uint64        // how many acquisitions were begun; a look from before one says nothing of its leases
+	left     int           // how many leases the others seemed to have left, by the last choice
+	beyond   time.Duration // when more than our share of them was taken last
+	doubt    bool          // an acquisition's answer was lost: look for leases that nobody works under
+	waiting  string        // the lease that a blocking acquire is waiting for
+	releases []release     // to be sent
+	kept     []release     // to be sent again
 	freeing  bool
 	seeking  bool
 
@@ -90,8 +93,9 @@ func newElection(e *Elector, seats map[string]*seat, lead func(*Term)) *election
 	can := newAbility(kin)
 	return &election{
 		Elector: e, lead: lead, seats: seats, crews: crews, started: time.Now(), can: can, company: newCompany(can),
-		dog:  newWatchdog(e.sinceBoot, e.cfg.margin()/4),
-		chat: &chatter{log: e.log},
+		atOnce: mostAtOnce,
+		dog:    newWatchdog(e.sinceBoot, e.cfg.margin()/4),
+		chat:   &chatter{log: e.log},
 	}
 }
 

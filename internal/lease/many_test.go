@@ -50,6 +50,68 @@ func TestManyLeasesAreHandedOverSomeAtATime(t *testing.T) {
 	})
 }
 
+// P9: what the server could not do in the time that a call has is asked of it in smaller parts, and
+// in larger ones again once it is quick.
+func TestWhatTookTooLongIsDoneInSmallerParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var leases []Lease
+		for i := range mostAtOnce {
+			leases = append(leases, Lease{Name: fmt.Sprintf("job-%05d", i), Job: fmt.Sprintf("job-%05d", i)})
+		}
+		var mu sync.Mutex
+		acquired := 0
+		busy := func(call string) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if call != "acquire" {
+				return fault{delay: time.Millisecond}
+			}
+			if acquired++; acquired <= 2 {
+				return fault{delay: time.Hour}
+			}
+			return fault{delay: testRenew / 20}
+		}
+		r := w.start("r1", busy, leases...)
+		pass(5 * testRenew)
+		// 2000 and 1000 in vain, then 500, 1000, and the last 500.
+		if led := len(r.leading()); led != mostAtOnce || acquired != 5 {
+			t.Errorf("%d of %d leases are led after %d acquisitions", led, mostAtOnce, acquired)
+		}
+		r.end()
+	})
+}
+
+// P9: where very many leases stay free for longer than a heartbeat, since acquiring them takes that
+// long, no member takes what the others are at work on.
+func TestSlowAcquisitionOfManySpreadsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const n = 4 * mostAtOnce
+		var leases []Lease
+		for i := range n {
+			leases = append(leases, Lease{Name: fmt.Sprintf("job-%05d", i), Job: fmt.Sprintf("job-%05d", i)})
+		}
+		paced := func(acquisition time.Duration) func(string) fault {
+			return func(call string) fault {
+				if call == "acquire" {
+					return fault{delay: acquisition}
+				}
+				return fault{delay: time.Millisecond}
+			}
+		}
+		quick := w.start("r1", paced(testRenew/10), leases...)
+		slow := w.start("r2", paced(testRenew*7/10), leases...)
+		pass(5 * testRenew)
+		a, b := len(quick.leading()), len(slow.leading())
+		if a+b != n || a > n*6/10 {
+			t.Errorf("the quick one leads %d and the slow one %d of %d", a, b, n)
+		}
+		quick.end()
+		slow.end()
+	})
+}
+
 // A registration that is cut off stays as far as it has come, and the next one goes on: with 100,000
 // leases none might ever come to its end.
 func TestRegistrationOfManyGoesOnWhereItWasCutOff(t *testing.T) {

@@ -41,10 +41,16 @@ func newPostgres(db *pgxpool.Pool, timeout time.Duration) *postgres {
 
 // The row of a lease that never had a term: nobody's, and expired. That of another replica, which
 // registers the same this moment, may be met at any of the table's indexes.
-const registerSQL = `
+const (
+	registerSQL = `
 INSERT INTO leadership (job_name, owner, expires_at, epoch)
 SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text[]) AS name ORDER BY name
     ON CONFLICT DO NOTHING`
+
+	missingSQL = `
+SELECT name FROM unnest($1::text[]) AS name
+ WHERE NOT EXISTS (SELECT FROM leadership l WHERE l.job_name = name) ORDER BY name`
+)
 
 // Members gone for a day are of no use to anybody.
 const forgetSQL = `DELETE FROM replicas WHERE expires_at < clock_timestamp() - interval '1 day'`
@@ -53,14 +59,18 @@ const registerAbilitySQL = `INSERT INTO abilities (id, jobs) VALUES ($1, $2) ON 
 
 func (p *postgres) register(ctx context.Context, names []string, a ability) error {
 	jobs, counts, whole := shardsIn(names)
+	missing, err := p.missing(ctx, slices.Concat(names, whole))
+	if err != nil {
+		return fmt.Errorf("look for %d leases: %w", len(names), err)
+	}
 	// In parts, which stay registered if the caller gives up: replicas that start together wait for each
 	// other's rows, and would never come to the end of 100,000 at once.
-	for some := range slices.Chunk(slices.Concat(names, whole), mostAtOnce) {
+	for some := range slices.Chunk(missing, mostAtOnce) {
 		if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{some}})); err != nil {
 			return fmt.Errorf("register %d leases: %w", len(names), err)
 		}
 	}
-	err := run(ctx, p.db, leaseTx(ctx, "",
+	err = run(ctx, p.db, leaseTx(ctx, "",
 		statement{sql: registerShardsSQL, args: []any{jobs, counts}},
 		statement{sql: registerAbilitySQL, args: []any{a.id, a.names()}},
 		statement{sql: forgetSQL}))
@@ -68,6 +78,15 @@ func (p *postgres) register(ctx context.Context, names []string, a ability) erro
 		return fmt.Errorf("register what this replica can lead: %w", err)
 	}
 	return nil
+}
+
+// missing are those of the names that have no row yet.
+func (p *postgres) missing(ctx context.Context, names []string) (missing []string, err error) {
+	err = run(ctx, p.db, leaseTx(ctx, "", statement{sql: missingSQL, args: []any{names}, read: func(rows pgx.Rows) (err error) {
+		missing, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}}))
+	return missing, err
 }
 
 // Renewal. Each row is locked before the clock is read: an older renewal that had waited behind a

@@ -49,28 +49,30 @@ func (e *election) giveBack(more ...release) {
 		return
 	}
 	e.freeing = true
-	batch, rest := sameReason(e.releases)
+	batch, rest := sameReason(e.releases, e.atOnce)
 	e.releases = rest
 	held := make([]holding, len(batch))
 	for i, r := range batch {
 		held[i] = r.holding
 	}
-	to := e.successors(batch)
+	to, sent := e.successors(batch), e.sinceBoot()
 	e.call(func() func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.cfg.callTimeout())
 		defer cancel()
 		verdicts, err := e.store.release(ctx, e.cfg.Owner, batch[0].reason, held, to)
 		return func() {
 			e.freeing = false
+			e.paced(len(batch), e.sinceBoot()-sent, err)
 			e.released(batch, verdicts, err)
 			e.giveBack()
 		}
 	})
 }
 
-func sameReason(all []release) (same, rest []release) {
+// sameReason takes those from the list that have the reason of its first, so many at most.
+func sameReason(all []release, most int) (same, rest []release) {
 	for _, r := range all {
-		if r.reason == all[0].reason && len(same) < mostAtOnce {
+		if r.reason == all[0].reason && len(same) < most {
 			same = append(same, r)
 		} else {
 			rest = append(rest, r)
