@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -40,11 +41,12 @@ func newPostgres(db *pgxpool.Pool, timeout time.Duration) *postgres {
 }
 
 // The row of a lease that never had a term: nobody's, and expired. That of another replica, which
-// registers the same this moment, may be met at any of the table's indexes.
+// registers the same this moment, may be met at any of the table's indexes, and is waited for.
 const (
 	registerSQL = `
 INSERT INTO leadership (job_name, owner, expires_at, epoch)
-SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text[]) AS name ORDER BY name
+SELECT name, '', clock_timestamp() - interval '1 second', 0 FROM unnest($1::text[]) AS name
+ WHERE NOT EXISTS (SELECT FROM leadership l WHERE l.job_name = name) ORDER BY name
     ON CONFLICT DO NOTHING`
 
 	missingSQL = `
@@ -63,10 +65,13 @@ func (p *postgres) register(ctx context.Context, names []string, a ability) erro
 	if err != nil {
 		return fmt.Errorf("look for %d leases: %w", len(names), err)
 	}
-	// In parts, which stay registered if the caller gives up: replicas that start together wait for each
-	// other's rows, and would never come to the end of 100,000 at once.
-	for some := range slices.Chunk(missing, mostAtOnce) {
-		if err := run(ctx, p.db, leaseTx(ctx, "", statement{sql: registerSQL, args: []any{some}})); err != nil {
+	// In parts, which stay registered if the caller gives up: 100,000 would never come to their end at
+	// once. Each replica does them in an order of its own, so that those that start together do each
+	// other's work, and seldom wait for each other.
+	parts := slices.Collect(slices.Chunk(missing, mostAtOnce))
+	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	for _, some := range parts {
+		if err := run(ctx, p.db, changeTx(ctx, "", statement{sql: registerSQL, args: []any{some}})); err != nil {
 			return fmt.Errorf("register %d leases: %w", len(names), err)
 		}
 	}
@@ -176,21 +181,29 @@ func readVerdicts(rows pgx.Rows, verdicts []verdict) error {
 	return nil
 }
 
-// Membership, and a look at everybody: one row for each owner of unexpired leases, and for each job
-// of which it has several, one for all that have expired or are out of force, one for each other member, and one for each
-// job that has, or had, several leases. It takes no locks: an upsert whose condition is false would
-// lock the row of the lease, and hold up its renewal.
+// Membership, and a look at everybody: one row for each owner, with how many of its leases are unexpired
+// and which have expired or are out of force, and for each job of which it has several, one; one for
+// each other member, and one for each job that has, or had, several leases. It takes no locks: an
+// upsert whose condition is false would lock the row of the lease, and hold up its renewal.
+//
+// Shards are counted by themselves, for the planner knows how many owners there are, and not how many
+// jobs a name stands for: it would sort all leases.
 const lookSQL = `
 SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}')
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
   LEFT JOIN (
-       SELECT CASE WHEN owner IS NULL THEN 'free' ELSE 'led' END AS kind, owner, kin AS word, count(*) AS n,
-              min(expires_at) AS earliest, array_agg(job_name) FILTER (WHERE owner IS NULL) AS free
-         FROM (SELECT job_name, expires_at,
-                      CASE WHEN expires_at > now.at AND owner <> '' THEN owner END AS owner,
-                      CASE WHEN expires_at > now.at AND owner <> '' AND strpos(job_name, '.') > 0
-                           THEN regexp_replace(job_name, '\.\d+of(\d+)$', '.of\1') END AS kin
-                 FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now) AS l
+       SELECT 'lease' AS kind, owner, NULL AS word, count(*) FILTER (WHERE expires_at > now.at AND owner <> '') AS n,
+              min(expires_at) FILTER (WHERE expires_at > now.at AND owner <> '') AS earliest,
+              array_agg(job_name) FILTER (WHERE expires_at <= now.at OR owner = '') AS free
+         FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now
+        WHERE strpos(job_name, '.') = 0
+        GROUP BY owner
+       UNION ALL
+       SELECT 'lease', owner, regexp_replace(job_name, '\.\d+of(\d+)$', '.of\1') AS kin, count(*) FILTER (WHERE expires_at > now.at AND owner <> ''),
+              min(expires_at) FILTER (WHERE expires_at > now.at AND owner <> ''),
+              array_agg(job_name) FILTER (WHERE expires_at <= now.at OR owner = '')
+         FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now
+        WHERE strpos(job_name, '.') > 0
         GROUP BY owner, kin
        UNION ALL
        SELECT 'peer', id, ability, 0, expires_at, NULL
@@ -257,9 +270,6 @@ func (l *look) read(rows pgx.Rows) error {
 	_, err := pgx.ForEachRow(rows, []any{&l.now, &kind, &owner, &word, &n, &earliest, &free}, func() error {
 		switch {
 		case kind == nil:
-		case *kind == "free":
-			l.all += len(free)
-			l.free = append(l.free, free...)
 		case *kind == "peer":
 			l.peers = append(l.peers, peer{owner, word})
 		case *kind == "count":
@@ -268,7 +278,11 @@ func (l *look) read(rows pgx.Rows) error {
 			}
 			l.counts[word] = int(n)
 		default:
-			l.all += int(n)
+			l.all += int(n) + len(free)
+			l.free = append(l.free, free...)
+			if n == 0 {
+				return nil
+			}
 			at, met := loads[owner]
 			if !met {
 				at, loads[owner] = len(l.owners), len(l.owners)
@@ -336,7 +350,7 @@ func (p *postgres) acquire(ctx context.Context, owner string, lease time.Duratio
 	told := [2][]grant{make([]grant, len(parts[0])), make([]grant, len(parts[1]))}
 	var segments []segment
 	if len(parts[0]) > 0 {
-		segments = append(segments, leaseTx(ctx, "", acquireWhole(owner, lease, parts[0], how, told[0])))
+		segments = append(segments, changeTx(ctx, "", acquireWhole(owner, lease, parts[0], how, told[0])))
 	}
 	if len(parts[1]) > 0 {
 		segments = append(segments, leaseTx(ctx, "", acquireShards(owner, lease, parts[1], how, told[1])...))

@@ -58,7 +58,7 @@ func (p *postgres) release(ctx context.Context, owner, reason string, held []hol
 
 func (p *postgres) releaseOnce(ctx context.Context, owner, reason string, held []holding, to []string, tell bool) ([]verdict, error) {
 	verdicts := make([]verdict, len(held))
-	if err := run(ctx, p.db, leaseTx(ctx, reason, verdictStatement(releaseSQL, owner, held, verdicts, to, tell))); err != nil {
+	if err := run(ctx, p.db, changeTx(ctx, reason, verdictStatement(releaseSQL, owner, held, verdicts, to, tell))); err != nil {
 		return nil, fmt.Errorf("release %d leases: %w", len(held), err)
 	}
 	return verdicts, nil

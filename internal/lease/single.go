@@ -13,18 +13,12 @@ import (
 // nearly always does. Whatever else may be the case, they answer with nothing, and the statement for
 // many finds out.
 
-// singleSettings are those of settings that matter to a single lease. The functions, and the triggers of
-// leadership, may keep the plans of their statements, which have been made for an index whatever the
-// tables had in them at that time.
-const singleSettings = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
-       set_config('synchronous_commit', 'on', true), set_config('enable_seqscan', 'off', true), set_config('rota.reason', $2, true)`
-
 // acquireOneSQL is acquireSQL for a lease that has expired and that nobody holds.
 const acquireOneSQL = `SELECT epoch, first, idle FROM rota_acquire($1, $2, $3, $4, $5)`
 
 // acquireOne reports false where the lease was not won, for whatever reason.
 func (p *postgres) acquireOne(ctx context.Context, owner string, lease time.Duration, c claim) (g grant, ok bool, err error) {
-	err = run(ctx, p.db, boundedTx(ctx, singleSettings, "", statement{
+	err = run(ctx, p.db, changeTx(ctx, "", statement{
 		sql: acquireOneSQL, args: []any{owner, c.name, c.seen, lease, absurdEpoch},
 		read: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&g.epoch, &g.first, &g.idle}, func() error {
@@ -46,7 +40,7 @@ func (p *postgres) releaseOne(ctx context.Context, owner, reason string, h holdi
 	if to != "" {
 		said = to + " " + h.name
 	}
-	err := run(ctx, p.db, boundedTx(ctx, singleSettings, reason, statement{
+	err := run(ctx, p.db, changeTx(ctx, reason, statement{
 		sql: releaseOneSQL, args: []any{owner, h.name, h.epoch, said},
 		read: func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&ok}, func() error { return nil })
