@@ -106,6 +106,8 @@ func stillOpen(conn *pgx.Conn) error {
 // large tables, any of which the function may have written to.
 const guardSQL = `SELECT rota_guard($1, $2, $3%s), current_setting('rota.fenced', true)`
 
+var plainGuard = fmt.Sprintf(guardSQL, "") // what all terms but a few have in common
+
 func guardOf(tables []Table) string {
 	var large []string
 	for _, t := range tables {
@@ -114,7 +116,7 @@ func guardOf(tables []Table) string {
 		}
 	}
 	if len(large) == 0 {
-		return fmt.Sprintf(guardSQL, "")
+		return plainGuard
 	}
 	return fmt.Sprintf(guardSQL, ", ARRAY["+list(large)+"]")
 }

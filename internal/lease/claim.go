@@ -90,18 +90,21 @@ func (e *election) wakeAtExpiry(l look, now time.Duration) {
 
 // markFree notes since when each lease has been seen free.
 func (e *election) markFree(names []string, sent time.Duration) {
-	free := make(map[string]bool, len(names))
+	open := make(map[*seat]struct{}, len(names))
 	for _, n := range names {
-		free[n] = true
-	}
-	for name, s := range e.seats {
-		switch {
-		case !free[name] || s.term != nil:
-			s.free = 0
-		case s.free == 0:
-			s.free = sent
+		if s := e.seats[n]; s != nil && s.term == nil {
+			open[s] = struct{}{}
+			if s.free == 0 {
+				s.free = sent
+			}
 		}
 	}
+	for s := range e.open {
+		if _, still := open[s]; !still {
+			s.free = 0
+		}
+	}
+	e.open = open
 }
 
 // choose picks from the free leases: what is this replica's by the reckoning that all members make,
@@ -117,13 +120,13 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 	members := e.standings()
 	to := assign(leasesOf(l.free), members)
 	var fresh, left []*seat
-	for _, s := range e.seats {
+	for s := range e.open {
 		switch {
 		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0 || s.crew.out():
-		case now-s.free >= e.cfg.Renew:
-			left = append(left, s)
 		case to[s.lease.Name] == e.cfg.Owner:
 			fresh = append(fresh, s)
+		case now-s.free >= e.cfg.Renew:
+			left = append(left, s)
 		}
 	}
 	left = left[:min(len(left), e.mayTake(len(left), len(members), now))]
@@ -132,7 +135,8 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 
 // mayTake is how many of those leases that the others seem to have left this replica may claim. Where
 // they are very many, the others may be at work on them still, as is seen by their getting fewer. So
-// beyond its share it takes some only when they do not, and then waits for a heartbeat.
+// beyond its share it takes some only when they do not, and then waits for a heartbeat. They cannot get
+// fewer for ever, and which ones it takes is left to chance: none stays free for good.
 func (e *election) mayTake(left, members int, now time.Duration) int {
 	fewer := left < e.left
 	e.left = left
@@ -221,12 +225,12 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 		s := seats[i]
 		s.free = 0
 		if g.outcome == busy {
-			s.busy++
+			e.setBusy(s, s.busy+1)
 			e.retryLater()
 			e.waitFor(s)
 			continue
 		}
-		s.busy = 0
+		e.setBusy(s, 0)
 		switch g.outcome {
 		case won:
 			e.begin(s, g, sent)
@@ -241,6 +245,15 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 	}
 }
 
+// setBusy notes how often in a row an acquisition found the row locked.
+func (e *election) setBusy(s *seat, times int) {
+	if s.busy = times; times > 0 {
+		e.stuck[s] = struct{}{}
+	} else {
+		delete(e.stuck, s)
+	}
+}
+
 // begin starts a term that was won, unless it is over before it could begin.
 func (e *election) begin(s *seat, g grant, sent time.Duration) {
 	now, deadline := e.sinceBoot(), sent+e.cfg.Lease-e.cfg.margin()
@@ -252,8 +265,9 @@ func (e *election) begin(s *seat, g grant, sent time.Duration) {
 		return
 	}
 	s.worked, s.term, s.back, s.locked, s.began, s.to = g.epoch, t, false, false, now, ""
+	e.taken[s] = struct{}{}
 	t.long = s.lease.Unbroken
-	t.onEnd = e.metrics.begin(s.lease, g.epoch)
+	t.onEnd = e.metrics.begin(s, g.epoch)
 	t.ready = e.metrics.handover(g, now, e.sinceBoot)
 	e.mu.Lock()
 	e.terms[s.lease.Name] = t

@@ -79,9 +79,8 @@ func (e *election) learn() {
 func (e *election) standings() []standing {
 	moving := map[string]*standing{}
 	own := standing{owner: e.cfg.Owner, can: e.can}
-	for _, s := range e.seats {
+	for s := range e.taken {
 		switch {
-		case s.term == nil:
 		case s.to == "":
 			own.add(s.lease, 1)
 		default:
@@ -123,7 +122,7 @@ func (e *election) balance(l look, sent time.Duration) {
 	count(assign(leasesOf(l.free), members), members)
 	var mine []possession
 	moving := 0
-	for _, s := range e.seats {
+	for s := range e.taken {
 		switch {
 		case !s.led() || s.crew.out():
 		case s.to != "":

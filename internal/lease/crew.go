@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"slices"
 
 	"rota/internal/fence"
@@ -45,7 +47,8 @@ func (e *election) meetOther(name string) {
 // those that had it have gone, it puts its own in force.
 func (e *election) resized(l look) {
 	var asked []resize
-	for job, c := range e.crews {
+	for c := range e.heeding(l) {
+		job := c.job
 		c.inForce = l.counts[job]
 		switch {
 		case !c.out():
@@ -66,6 +69,21 @@ func (e *election) resized(l look) {
 	e.resize(asked)
 }
 
+// heeding are the crews of which a look may say something: those whose count decides, or did. The rest are
+// as they were, once each has been met by this replica as a member.
+func (e *election) heeding(l look) iter.Seq[*crew] {
+	for job := range l.counts {
+		if c := e.crews[job]; c != nil {
+			e.counted[c] = struct{}{}
+		}
+	}
+	if !e.met {
+		e.met = e.last != 0
+		return maps.Values(e.crews)
+	}
+	return maps.Keys(e.counted)
+}
+
 // kinInForce is what the leases of the count in force have in common.
 func (c *crew) kinInForce() string { return Leases(c.job, c.inForce, false)[0].kin() }
 
@@ -79,7 +97,7 @@ func (e *election) begun(c *crew) {
 	for _, s := range c.seats {
 		if s.stopped {
 			s.stopped = false
-			e.metrics.start(s.lease)
+			s.gauges.show()
 		}
 	}
 }
@@ -87,13 +105,13 @@ func (e *election) begun(c *crew) {
 // disband gives up what is led under a count that is not in force.
 func (e *election) disband(c *crew) {
 	for _, s := range c.seats {
-		s.busy = 0
+		e.setBusy(s, 0)
 		switch {
 		case s.term != nil:
 			s.term.ask(Resize)
 		case !s.stopped || s.back:
 			s.stopped = true
-			e.metrics.stop(s.lease)
+			s.gauges.hide()
 		}
 	}
 }

@@ -12,6 +12,9 @@ type election struct {
 	*Elector
 	lead    func(*Term)
 	seats   map[string]*seat
+	taken   map[*seat]struct{} // those that have a term
+	open    map[*seat]struct{} // those that were free by the last look
+	stuck   map[*seat]struct{} // those that are busy
 	started time.Time
 	dog     *watchdog
 	running sync.WaitGroup // calls, leads, the listener and the watchdog
@@ -31,12 +34,14 @@ type election struct {
 	lookAgain  bool
 	lookAfter  bool // look again after the acquisition under way
 
-	joined   time.Duration    // since when we have been a member without a break
-	chosen   bool             // leases were chosen since then
-	can      *ability         // what this replica can lead
-	company  company          // the other members, as of the last look
-	crews    map[string]*crew // by job
-	resizing bool             // a count is being put in force
+	joined   time.Duration      // since when we have been a member without a break
+	chosen   bool               // leases were chosen since then
+	can      *ability           // what this replica can lead
+	company  company            // the other members, as of the last look
+	crews    map[string]*crew   // by job
+	counted  map[*crew]struct{} // those whose count decides, or did
+	met      bool               // what looks say of counts has been heeded as a member
+	resizing bool               // a count is being put in force
 	learning bool
 	given    []*seat // leases that were released in our favour, to be claimed next
 	claiming bool
@@ -73,6 +78,8 @@ type seat struct {
 	began   time.Duration // when the term was won, by sinceBoot
 	to      string        // the member that the term is to be given up for; empty: none in particular
 	busy    int           // how often in a row an acquisition found the row locked
+
+	gauges gauges
 }
 
 // led reports whether the lease should be renewed.
@@ -90,9 +97,17 @@ func newElection(e *Elector, seats map[string]*seat, lead func(*Term)) *election
 		}
 		c.seats, s.crew = append(c.seats, s), c
 	}
+	counted := map[*crew]struct{}{}
+	for _, c := range crews {
+		if c.count > 1 {
+			counted[c] = struct{}{}
+		}
+	}
 	can := newAbility(kin)
 	return &election{
-		Elector: e, lead: lead, seats: seats, crews: crews, started: time.Now(), can: can, company: newCompany(can),
+		Elector: e, lead: lead, seats: seats, crews: crews, counted: counted,
+		taken: map[*seat]struct{}{}, open: map[*seat]struct{}{}, stuck: map[*seat]struct{}{},
+		started: time.Now(), can: can, company: newCompany(can),
 		atOnce: mostAtOnce,
 		dog:    newWatchdog(e.sinceBoot, e.cfg.margin()/4),
 		chat:   &chatter{log: e.log},
@@ -157,15 +172,7 @@ func (e *election) call(f func() func()) {
 
 // idle reports whether nothing is led, being released, or under way.
 func (e *election) idle() bool {
-	if e.calls > 0 {
-		return false
-	}
-	for _, s := range e.seats {
-		if s.term != nil {
-			return false
-		}
-	}
-	return true
+	return e.calls == 0 && len(e.taken) == 0
 }
 
 // giveUpAll asks for every term, and lets none begin. The members are told first, so that the
@@ -175,10 +182,8 @@ func (e *election) giveUpAll() {
 		return
 	}
 	e.draining = true
-	for _, s := range e.seats {
-		if s.term != nil {
-			s.term.ask(Drain)
-		}
+	for s := range e.taken {
+		s.term.ask(Drain)
 	}
 	e.beatTimer.Reset(0)
 }

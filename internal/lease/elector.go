@@ -114,8 +114,9 @@ func (e *Elector) Run(ctx context.Context, leases []Lease, lead func(*Term)) err
 			return fmt.Errorf("lease %q: job %q has %d leases and %d: a replica can lead it by one count alone", l.Name, l.Job, n, l.count())
 		}
 		counts[l.Job] = l.count()
-		seats[l.Name] = &seat{lease: l}
-		e.metrics.start(l)
+		s := &seat{lease: l}
+		seats[l.Name] = s
+		e.metrics.start(s)
 	}
 	newElection(e, seats, lead).run(ctx)
 	return nil

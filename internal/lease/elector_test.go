@@ -3,8 +3,10 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -417,20 +419,23 @@ func TestGaugeFollowsTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		r1 := w.start("r1", nil, leasesNamed("a")...)
-		gauge := func() float64 { return testutil.ToFloat64(r1.metrics.leader.WithLabelValues("a", "")) }
-		synctest.Wait()
-		if gauge() != 0 {
-			t.Fatal("1 before the first term")
+		expect := func(gauge int, when string) {
+			t.Helper()
+			if err := testutil.CollectAndCompare(r1.metrics, strings.NewReader(fmt.Sprintf(`
+# HELP rota_is_leader 1 exactly while this replica believes that it leads the lease. Summed over all replicas it must be 1.
+# TYPE rota_is_leader gauge
+rota_is_leader{job_name="a",shard=""} %d
+`, gauge)), "rota_is_leader"); err != nil {
+				t.Fatal(when, err)
+			}
 		}
+		synctest.Wait()
+		expect(0, "before the first term")
 		pass(testRenew)
 		term := expectLeader(t, w, "a", r1, 1)
-		if gauge() != 1 {
-			t.Fatal("0 during a term")
-		}
+		expect(1, "during a term")
 		term.End(fence.ErrFenced)
-		if gauge() != 0 {
-			t.Fatal("1 after the term's end")
-		}
+		expect(0, "after the term's end")
 		r1.end()
 	})
 }
@@ -484,8 +489,9 @@ func TestBusyLeaseIsRetriedAfterAnotherAcquisition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &seat{lease: Lease{Name: "a", Job: "a"}, busy: 1}
+		a := &seat{lease: Lease{Name: "a", Job: "a"}}
 		el := newElection(e, map[string]*seat{"a": a}, func(*Term) {})
+		el.setBusy(a, 1)
 		el.retryTimer = stopped()
 		el.claiming = true
 		el.retry()
@@ -507,10 +513,13 @@ func TestBusyShardIsForgottenWhileAnotherCountIsInForce(t *testing.T) {
 		}
 		seats := map[string]*seat{}
 		for _, l := range Leases("s", 2, false) {
-			seats[l.Name] = &seat{lease: l, busy: 8}
+			seats[l.Name] = &seat{lease: l}
 		}
 		el := newElection(e, seats, func(*Term) {})
 		el.retryTimer = stopped()
+		for _, s := range seats {
+			el.setBusy(s, 8)
+		}
 		el.crews["s"].inForce = 3
 		el.retry()
 		el.crews["s"].inForce = 2

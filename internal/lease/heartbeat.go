@@ -53,7 +53,7 @@ func (e *election) unregistered() []string {
 func (e *election) holdings(now time.Duration) (held []holding, seats []*seat, left time.Duration) {
 	left = e.cfg.callTimeout()
 	first := true
-	for _, s := range e.seats {
+	for s := range e.taken {
 		if !s.led() {
 			continue
 		}
@@ -141,15 +141,18 @@ func (e *election) retry() {
 	var seats []*seat
 	var claims []*seat
 	var left time.Duration
-	for _, s := range e.seats {
-		switch {
-		case s.led() && s.locked:
+	for s := range e.taken {
+		if s.led() && s.locked {
 			d, _ := s.term.due()
 			left = max(left, d-now)
 			held, seats = append(held, holding{s.lease.Name, s.term.Token.Epoch}), append(seats, s)
-		case s.busy > 0 && s.crew.out():
-			s.busy = 0 // else nobody would try it again once its count is in force
-		case s.term == nil && s.busy > 0 && !s.claimed:
+		}
+	}
+	for s := range e.stuck {
+		switch {
+		case s.crew.out():
+			e.setBusy(s, 0) // else nobody would try it again once its count is in force
+		case s.term == nil && !s.claimed:
 			claims = append(claims, s)
 		}
 	}

@@ -38,6 +38,7 @@ func (e *election) returned(s *seat, t *Term) {
 
 // vacate makes a seat compete again.
 func (e *election) vacate(s *seat) {
+	delete(e.taken, s)
 	s.term, s.back, s.locked, s.free, s.to = nil, false, false, 0, ""
 }
 
@@ -133,14 +134,8 @@ func (e *election) load(l look) int {
 	return 0
 }
 
-func (e *election) seated() (n int) {
-	for _, s := range e.seats {
-		if s.term != nil {
-			n++
-		}
-	}
-	return n
-}
+// seated is how many terms of ours are not over, or not released yet.
+func (e *election) seated() int { return len(e.taken) }
 
 func (e *election) strays(mine []holding) (strays []release) {
 	for _, h := range mine {

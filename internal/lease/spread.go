@@ -110,16 +110,24 @@ func assign(free []Lease, members []standing) map[string]string {
 // there is none.
 func least(members []standing, l Lease, except string) int {
 	best, weight, kin := -1, uint64(0), l.kin()
-	for i, m := range members {
-		if m.owner == except || !m.can.lead(kin) {
-			continue
-		}
+	var last *ability // most members have one in common
+	able := false
+	for i := range members {
+		m := &members[i]
 		less := -1
 		if best >= 0 {
 			less = cmp.Or(cmp.Compare(m.shards[kin], members[best].shards[kin]), cmp.Compare(m.leases, members[best].leases))
 		}
+		if m.owner == except || less > 0 {
+			continue
+		}
+		if m.can != last {
+			last, able = m.can, m.can.lead(kin)
+		}
+		if !able {
+			continue
+		}
 		switch {
-		case less > 0:
 		case less < 0:
 			best, weight = i, affinity(l.Name, m.owner)
 		default:

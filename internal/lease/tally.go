@@ -1,25 +1,28 @@
 package lease
 
 import (
+	"iter"
 	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A tally counts events by job. It is a vector of counters that takes some bytes for each of them,
-// where one of the library's takes half a kilobyte: a replica may compete for 100,000 jobs.
+// A tally counts events by job. It is a vector of counters that takes some bytes for each job of which
+// there was something to count, and nothing for any other, where one of the library's takes half a
+// kilobyte for each counter: a replica may compete for 100,000 jobs.
 type tally struct {
-	desc *prometheus.Desc
-
-	mu     sync.Mutex
-	byJob  map[string][]uint64 // in the order of events
+	desc   *prometheus.Desc
+	jobs   iter.Seq[string] // of which there are series
 	events []string
+
+	mu    sync.Mutex
+	byJob map[string][]uint64 // in the order of events
 }
 
 // newTally counts so many kinds of events; without a kind, all as one, which has no label for it.
-func newTally(opts prometheus.CounterOpts, events ...string) *tally {
-	t := &tally{byJob: map[string][]uint64{}, events: events}
+func newTally(opts prometheus.CounterOpts, jobs iter.Seq[string], events ...string) *tally {
+	t := &tally{jobs: jobs, byJob: map[string][]uint64{}, events: events}
 	labels := []string{"job_name"}
 	if len(events) > 0 {
 		labels = append(labels, "event")
@@ -35,14 +38,8 @@ type tallied struct {
 	event int
 }
 
-// WithLabelValues is one of the counters, as of a prometheus.CounterVec. All of a job's exist once
-// one of them has been asked for.
+// WithLabelValues is one of the counters, as of a prometheus.CounterVec.
 func (t *tally) WithLabelValues(job string, event ...string) tallied {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byJob[job] == nil {
-		t.byJob[job] = make([]uint64, max(1, len(t.events)))
-	}
 	at := 0
 	if len(event) > 0 {
 		at = slices.Index(t.events, event[0])
@@ -54,27 +51,35 @@ func (t *tally) WithLabelValues(job string, event ...string) tallied {
 func (c tallied) Inc() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.byJob[c.job] == nil {
+		c.byJob[c.job] = make([]uint64, max(1, len(c.events)))
+	}
 	c.byJob[c.job][c.event]++
 }
 
 // Describe implements prometheus.Collector.
 func (t *tally) Describe(to chan<- *prometheus.Desc) { to <- t.desc }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. Nobody who counts waits for whoever collects.
 func (t *tally) Collect(to chan<- prometheus.Metric) {
 	t.mu.Lock()
-	all := make([]prometheus.Metric, 0, len(t.byJob)*max(1, len(t.events)))
+	counted := make(map[string][]uint64, len(t.byJob))
 	for job, counts := range t.byJob {
+		counted[job] = slices.Clone(counts)
+	}
+	t.mu.Unlock()
+	none := make([]uint64, max(1, len(t.events)))
+	for job := range t.jobs {
+		counts := counted[job]
+		if counts == nil {
+			counts = none
+		}
 		for i, n := range counts {
 			labels := []string{job}
 			if len(t.events) > 0 {
 				labels = append(labels, t.events[i])
 			}
-			all = append(all, prometheus.MustNewConstMetric(t.desc, prometheus.CounterValue, float64(n), labels...))
+			to <- prometheus.MustNewConstMetric(t.desc, prometheus.CounterValue, float64(n), labels...)
 		}
-	}
-	t.mu.Unlock()
-	for _, m := range all {
-		to <- m
 	}
 }

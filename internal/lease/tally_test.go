@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +16,8 @@ import (
 // P10: every event of a job has its series from the start, and counts what happened at once too.
 func TestTallyIsAVectorOfCounters(t *testing.T) {
 	t.Parallel()
-	c := newTally(prometheus.CounterOpts{Name: "seen_total", Help: "What was seen."}, "won", "lost")
-	c.WithLabelValues("a", "won")
-	plain := newTally(prometheus.CounterOpts{Name: "plain_total", Help: "Of no kind."})
+	c := newTally(prometheus.CounterOpts{Name: "seen_total", Help: "What was seen."}, slices.Values([]string{"a", "b"}), "won", "lost")
+	plain := newTally(prometheus.CounterOpts{Name: "plain_total", Help: "Of no kind."}, slices.Values([]string{"a"}))
 	plain.WithLabelValues("a").Inc()
 	var all sync.WaitGroup
 	for range 8 {
@@ -64,7 +64,7 @@ func TestLeaseThatAnotherLeadsTakesLittleMemory(t *testing.T) {
 	seats := map[string]*seat{}
 	for _, l := range names {
 		seats[l.Name] = &seat{lease: l}
-		m.start(l)
+		m.start(seats[l.Name])
 	}
 	each := float64(used()-before) / n / 1024
 	runtime.KeepAlive(m)

@@ -45,7 +45,7 @@ type Term struct {
 	cancel context.CancelCauseFunc
 	asked  chan struct{}
 	yields chan struct{}
-	ready  func()      // counts the handover
+	ready  func()      // counts the handover, once; nil: there is none to count, or none any more
 	tied   atomic.Bool // a run is under way
 	long   bool        // its work ends only when it is asked to
 
@@ -93,7 +93,15 @@ func (t *Term) Tie(tied bool) { t.tied.Store(tied) }
 
 // Ready says that the term has raised its epoch and begins to work. It ends the handover that
 // rota_handover_seconds measures.
-func (t *Term) Ready() { t.ready() }
+func (t *Term) Ready() {
+	t.mu.Lock()
+	ready := t.ready
+	t.ready = nil
+	t.mu.Unlock()
+	if ready != nil {
+		ready()
+	}
+}
 
 func (t *Term) ask(why error) {
 	t.mu.Lock()

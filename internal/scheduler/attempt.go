@@ -25,7 +25,7 @@ func (l *lead) run(r run) time.Duration {
 	kept := new(tail)
 	abandoned := false
 	d := duty{
-		job: l.job, asked: l.term.Asked(), stop: make(chan error, 1), drain: l.cfg.Drain, grace: l.cfg.Grace,
+		job: *l.job, asked: l.term.Asked(), stop: make(chan error, 1), drain: l.cfg.Drain, grace: l.cfg.Grace,
 		// What falls due from here on is the successor's, and not to be written off as skipped.
 		draining: func() { l.ticker.withdraw(l.entry) },
 		run: &registry.Run{

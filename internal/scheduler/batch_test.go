@@ -21,7 +21,7 @@ func TestThousandsOfBacklogsAreClaimedByBoundedStatements(t *testing.T) {
 	found := opened{last: now.Add(-(missedEach + 1) * 5 * time.Second), now: now}
 	for n := range leaseCount {
 		token := fence.Token{Lease: fmt.Sprint("job-", n), Owner: "me", Epoch: 1}
-		k.plan(newEntry(token, registry.Job{Name: "job", Schedule: registry.Every(5 * time.Second)}, nil, nil), found)
+		k.plan(newEntry(token, &registry.Job{Name: "job", Schedule: registry.Every(5 * time.Second)}, nil, nil), found)
 	}
 	seen := map[string]bool{}
 	var first []claim

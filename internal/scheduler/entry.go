@@ -15,7 +15,7 @@ import (
 // for fired and what never changes. Times are by the database's clock.
 type entry struct {
 	token  fence.Token
-	job    registry.Job
+	job    *registry.Job
 	counts *counts
 	offset time.Duration   // from each tick to when it is claimed
 	fired  chan run        // gets each run; never blocks, for a job never overlaps itself
@@ -70,10 +70,10 @@ var atOnce = time.Unix(0, 1)
 // off is the index of an entry that is not on the heap.
 const off = -1
 
-func newEntry(token fence.Token, j registry.Job, c *counts, end func(error)) *entry {
+func newEntry(token fence.Token, j *registry.Job, c *counts, end func(error)) *entry {
 	return &entry{
 		token: token, job: j, counts: c, offset: offset(token.Lease, j.Jitter), end: end,
-		fired: make(chan run, 1), served: map[int64]struct{}{}, begun: map[int64]<-chan struct{}{}, index: off,
+		fired: make(chan run, 1), index: off,
 	}
 }
 
@@ -226,6 +226,9 @@ func (e *entry) knows(run int64) bool {
 // has ended.
 func (e *entry) begin(run int64, now time.Time) {
 	maps.DeleteFunc(e.begun, func(_ int64, recorded <-chan struct{}) bool { return recorded != nil && isClosed(recorded) })
+	if e.begun == nil {
+		e.begun = map[int64]<-chan struct{}{}
+	}
 	e.begun[run] = nil
 	if !e.catchingUp {
 		e.began = now
@@ -263,6 +266,9 @@ func (e *entry) settle(asked claim, c claimed, now time.Time) {
 			})
 		}
 	case requested:
+		if e.served == nil {
+			e.served = map[int64]struct{}{}
+		}
 		e.served[asked.run.request] = struct{}{}
 		e.requests = e.requests[1:]
 	case moment:

@@ -15,7 +15,7 @@ func TestLongGapHoldsUpNoOtherTick(t *testing.T) {
 	now := bubble.AddDate(1, 0, 0)
 	k := newTicker(nil, func() time.Time { return now }, newRecorder(nil, nil), func(int64, string) {}, slog.New(slog.DiscardHandler))
 	for name, last := range map[string]time.Time{"year": bubble, "second": now.Add(-time.Second)} {
-		e := newEntry(fence.Token{Lease: name}, registry.Job{Name: name, Schedule: registry.Cron("* * * * * *")}, nil, nil)
+		e := newEntry(fence.Token{Lease: name}, &registry.Job{Name: name, Schedule: registry.Cron("* * * * * *")}, nil, nil)
 		k.plan(e, opened{last: last, now: now})
 	}
 	_, asked, _ := k.take()
@@ -34,7 +34,7 @@ func TestLongGapHoldsUpNoOtherTick(t *testing.T) {
 func TestWalkedGapIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	now := bubble.Add(time.Hour)
-	e := newEntry(fence.Token{Lease: "job"}, registry.Job{Name: "job", Schedule: registry.Every(time.Second)}, nil, nil)
+	e := newEntry(fence.Token{Lease: "job"}, &registry.Job{Name: "job", Schedule: registry.Every(time.Second)}, nil, nil)
 	e.since, e.tick = now, bubble
 	if e.walked = e.long(now); e.walked == nil {
 		t.Fatal("an hour is no long gap")

@@ -31,7 +31,7 @@ type lead struct {
 	term   term
 	token  fence.Token
 	shard  fence.Shard
-	job    registry.Job
+	job    *registry.Job
 	writer *fence.Writer
 	entry  *entry
 	counts *counts
@@ -41,7 +41,7 @@ type lead struct {
 	opened   bool            // runs can be asked for; under the steering's lock
 }
 
-func (s *Scheduler) newLead(t term, token fence.Token, j registry.Job) *lead {
+func (s *Scheduler) newLead(t term, token fence.Token, j *registry.Job) *lead {
 	c := s.metrics.of(j.Name)
 	_, shard := fence.SplitLease(token.Lease)
 	l := &lead{
@@ -194,7 +194,7 @@ func (l *lead) begin(ctx context.Context) (opened, error) {
 }
 
 // tries is how many attempts a tick of the job gets whose runs are lost.
-func tries(j registry.Job) int {
+func tries(j *registry.Job) int {
 	if j.IfLost == registry.LeaveIt || j.Schedule.Kind() == registry.Unbroken {
 		return 0
 	}

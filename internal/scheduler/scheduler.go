@@ -69,7 +69,7 @@ type Scheduler struct {
 	cfg      Config
 	log      *slog.Logger
 	store    store
-	jobs     map[string]registry.Job
+	jobs     map[string]*registry.Job
 	metrics  *metrics
 	ticker   *ticker
 	opener   *opener
@@ -103,9 +103,9 @@ func newScheduler(cfg Config, s store, raisers int) (*Scheduler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the metrics of the runs: %w", err)
 	}
-	jobs := make(map[string]registry.Job, len(cfg.Jobs))
-	for _, j := range cfg.Jobs {
-		jobs[j.Name] = j
+	jobs := make(map[string]*registry.Job, len(cfg.Jobs))
+	for i := range cfg.Jobs {
+		jobs[cfg.Jobs[i].Name] = &cfg.Jobs[i]
 	}
 	if cfg.Requests == nil {
 		cfg.Requests = none{}
