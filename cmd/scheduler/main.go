@@ -109,7 +109,7 @@ former leader does when it wakes up late is refused by the database.`,
 	}
 	root.SetHelpTemplate(root.HelpTemplate() + "\n" + exitCodes + "\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return coded(exitUsage, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+		return coded(exitUsage, fmt.Errorf("%w; see %s --help", flagError(cmd, err), cmd.CommandPath()))
 	})
 	root.AddCommand(serveCommand(env), devCommand(env), migrateCommand(env), checkCommand(), configCommand(env), doctorCommand(env),
 		jobsCommand(env), runsCommand(env), leasesCommand(env), replicasCommand(env), requestsCommand(env), auditCommand(env), watchCommand(env),

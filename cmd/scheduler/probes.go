@@ -38,6 +38,9 @@ func (p *probes) alive() error {
 	return nil
 }
 
+// readyPatience leaves a prober that waits for a second the rest of it.
+const readyPatience = 800 * time.Millisecond
+
 func (p *probes) live(w http.ResponseWriter, _ *http.Request) {
 	if err := p.alive(); err != nil {
 		unavailable(w, err.Error())
@@ -53,7 +56,7 @@ func (p *probes) ready(w http.ResponseWriter, r *http.Request) {
 		unavailable(w, "draining")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
 	defer cancel()
 	versions, err := versionsOf(ctx, p.db)
 	if err != nil {

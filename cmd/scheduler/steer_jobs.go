@@ -207,7 +207,7 @@ func pauseEnd(cmd *cobra.Command, until string, lasts time.Duration) (end time.T
 	case until == "":
 		return end, nil
 	}
-	if end, err = time.Parse(time.RFC3339, until); err != nil {
+	if end, err = time.Parse(time.RFC3339, until); err != nil || end.IsZero() {
 		return end, fmt.Errorf("--until %q: it must be a time with its zone, as in 2026-03-01T08:00:00Z", until)
 	}
 	return end, nil

@@ -21,6 +21,9 @@ func stored(object json.RawMessage) (*string, error) {
 	if len(bytes.TrimSpace(object)) == 0 {
 		return nil, nil
 	}
+	if err := checkText("the text of the arguments", string(object), longestArgs); err != nil {
+		return nil, err
+	}
 	var members map[string]json.RawMessage
 	if !json.Valid(object) {
 		return nil, refuse(ErrInvalid, `the arguments are no JSON: give an object, such as {"Limit": 5}`)
@@ -31,12 +34,29 @@ func stored(object json.RawMessage) (*string, error) {
 	if len(members) == 0 {
 		return nil, nil
 	}
+	if zeroByte(object) {
+		return nil, refuse(ErrInvalid, `the arguments hold a zero byte, as \u0000, which cannot be stored: leave it out`)
+	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, object); err != nil {
 		return nil, fmt.Errorf("compact the arguments: %w", err)
 	}
 	s := b.String()
 	return &s, nil
+}
+
+// zeroByte reports whether a name or a text in valid JSON has one.
+func zeroByte(object json.RawMessage) bool {
+	in := json.NewDecoder(bytes.NewReader(object))
+	for {
+		token, err := in.Token()
+		if err != nil {
+			return false // at its end, for it is valid
+		}
+		if text, is := token.(string); is && strings.ContainsRune(text, 0) {
+			return true
+		}
+	}
 }
 
 // checkArgs refuses what the job would not take.

@@ -18,8 +18,10 @@ const (
 
 // Now is the time by the database's clock.
 func (d *Desk) Now(ctx context.Context) (now time.Time, err error) {
-	if err = d.db.QueryRow(ctx, `SELECT clock_timestamp()`, pgx.QueryExecModeExec).Scan(&now); err != nil {
-		err = fmt.Errorf("ask for the database's time: %w", err)
+	bound, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	if err = d.db.QueryRow(bound, `SELECT clock_timestamp()`, pgx.QueryExecModeExec).Scan(&now); err != nil {
+		err = explain(ctx, err, "ask for the database's time", false)
 	}
 	return now, err
 }

@@ -52,23 +52,25 @@ const (
 
 // checked is the order in a form that can be stored.
 func (o Order) checked(needsReason bool) (Order, error) {
+	if err := checkText("who gives the order", o.By, longestBy); err != nil {
+		return o, err
+	}
+	if err := checkText("the reason", o.Reason, longestReason); err != nil {
+		return o, err
+	}
 	o.By, o.Reason = oneLine(o.By), oneLine(o.Reason)
 	switch {
-	case o.By == "":
+	case !readable(o.By):
 		return o, refuse(ErrInvalid, "nobody gives the order: say who")
-	case len(o.By) > longestBy:
-		return o, refuse(ErrInvalid, "who gives the order has %d bytes: at most %d are kept", len(o.By), longestBy)
 	case !slices.Contains([]string{CLI, Page, API}, o.Via):
 		return o, refuse(ErrInvalid, "an order via %q: it must be %s, %s or %s", o.Via, CLI, Page, API)
 	case needsReason && o.Reason == "":
 		return o, refuse(ErrInvalid, "no reason is given: say why, for those who meet it later")
-	case len(o.Reason) > longestReason:
-		return o, refuse(ErrInvalid, "the reason has %d bytes: at most %d are kept", len(o.Reason), longestReason)
+	case needsReason && !readable(o.Reason):
+		return o, refuse(ErrInvalid, "the reason consists of characters that nobody sees: say why, for those who meet it later")
 	}
 	return o, nil
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(plain(s)), " ") }
 
 // Asked is a request that a replica will carry out.
 type Asked struct {
@@ -84,10 +86,14 @@ type Asked struct {
 	Shards []Asked `json:"shards,omitempty"` // of a job with shards: the requests, one for each; ID is the first's
 }
 
-// deskSettings bounds a transaction on the server, so that nothing is done minutes late and nobody
-// waits for a desk that has stopped in the middle.
-const deskSettings = `SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '2s', true),
-       set_config('idle_in_transaction_session_timeout', '2s', true), set_config('synchronous_commit', 'on', true)`
+// orderTimeout bounds a transaction of an order, for somebody waits for its answer.
+const orderTimeout = 2 * time.Second
+
+// deskSettings bounds it on the server too, where nobody is to wait for a desk that has stopped in the
+// middle, and returns the moment from which on it is too late to commit.
+const deskSettings = `SELECT set_config('statement_timeout', '1800ms', true), set_config('lock_timeout', '1500ms', true),
+       set_config('idle_in_transaction_session_timeout', '2s', true), set_config('synchronous_commit', 'on', true),
+       (clock_timestamp() + interval '2 s')::text`
 
 // tx is a transaction in which statements are sent unnamed, as a pooler in transaction mode wants it.
 type tx struct{ pgx.Tx }
@@ -101,9 +107,6 @@ func (t tx) row(ctx context.Context, sql string, args ...any) pgx.Row {
 	return t.QueryRow(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 }
 
-// orderTimeout bounds an order on the client's side.
-const orderTimeout = 10 * time.Second
-
 // What is announced with a transaction: the name of a lease that is free, or that there is something
 // to look at.
 const (
@@ -114,13 +117,13 @@ const (
 // do makes f's transaction, and announces something with its commit. The announcement is a hint:
 // where the server refuses it, the transaction is made without.
 func (d *Desk) do(ctx context.Context, what, announce string, f func(context.Context, tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	bound, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
-	sent, err := d.try(ctx, announce, f)
+	sent, err := d.try(bound, announce, f)
 	if sent && answered(err) && announce != nothing {
-		sent, err = d.try(ctx, nothing, f)
+		sent, err = d.try(bound, nothing, f)
 	}
-	return explain(err, what, sent)
+	return explain(ctx, err, what, sent)
 }
 
 const announceSQL = `SELECT pg_notify(rota_channel(), $1)`
@@ -128,13 +131,19 @@ const announceSQL = `SELECT pg_notify(rota_channel(), $1)`
 // try reports whether f had come to its end when it failed, so that it was the announcement or the
 // commit that went wrong.
 func (d *Desk) try(ctx context.Context, announce string, f func(context.Context, tx) error) (sent bool, err error) {
-	raw, err := d.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	pooled, err := d.db.Acquire(ctx)
 	if err != nil {
 		return false, err
 	}
+	defer pooled.Release() // closes the connection if it is still in a transaction
+	raw, err := pooled.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return false, err
+	}
+	defer rollback(ctx, pooled.Conn())
 	t := tx{raw}
-	defer func() { _ = t.Rollback(context.WithoutCancel(ctx)) }() // after a commit it does nothing
-	if err := t.exec(ctx, deskSettings); err != nil {
+	var tooLate string
+	if err := t.row(ctx, deskSettings).Scan(nil, nil, nil, nil, &tooLate); err != nil {
 		return false, err
 	}
 	if err := f(ctx, t); err != nil {
@@ -145,18 +154,25 @@ func (d *Desk) try(ctx context.Context, announce string, f func(context.Context,
 			return answered(err), err
 		}
 	}
-	return true, t.Commit(ctx)
+	return commit(ctx, pooled.Conn().PgConn(), tooLate)
 }
 
-const knownLeaseSQL = `SELECT EXISTS (SELECT FROM leadership WHERE job_name = $1)`
+const knownJobSQL = `
+SELECT EXISTS (SELECT FROM leadership WHERE job_name = $1) OR EXISTS (SELECT FROM job_shards WHERE job = $1)`
 
 // knows refuses a job that is neither compiled in nor led by anybody's replicas.
 func (d *Desk) knows(ctx context.Context, t tx, job string) error {
+	if err := checkName("job", job, "jobs list"); err != nil {
+		return err
+	}
+	if whole, k, _ := registry.LeaseOf(job); k > 0 {
+		return refuse(ErrNotFound, "there is no job %q: that is the lease of a shard; name its job, %q", job, whole)
+	}
 	if _, ok := d.jobs[job]; ok {
 		return nil
 	}
 	var led bool
-	if err := t.row(ctx, knownLeaseSQL, job).Scan(&led); err != nil {
+	if err := t.row(ctx, knownJobSQL, job).Scan(&led); err != nil {
 		return err
 	}
 	if !led {

@@ -161,17 +161,24 @@ func TestOrdersSayWhoAndWhy(t *testing.T) {
 		wantRefusal(t, give(Order{Via: CLI, Reason: "x"}), ErrInvalid, "say who")
 		wantRefusal(t, give(Order{By: " \n", Via: CLI, Reason: "x"}), ErrInvalid, "say who")
 		wantRefusal(t, give(Order{By: "x", Via: "replica", Reason: "x"}), ErrInvalid, "via")
-		wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: strings.Repeat("x", longestReason+1)}), ErrInvalid, "at most")
+		wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: strings.Repeat("x", 10_000)}), ErrInvalid, "the reason has 10000 bytes, and at most 1000 are kept")
+		wantRefusal(t, give(Order{By: strings.Repeat("x", 201), Via: CLI, Reason: "x"}), ErrInvalid, "has 201 bytes, and at most 200 are kept")
+		wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: "a\x00b"}), ErrInvalid, "the reason holds a zero byte")
+		wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: "a\xffb"}), ErrInvalid, "the reason is no text in UTF-8")
+		wantRefusal(t, give(Order{By: "\u200b", Via: CLI, Reason: "x"}), ErrInvalid, "say who")
 		if name == "run" {
 			continue
 		}
 		wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: " \t"}), ErrInvalid, "say why")
+		for _, unseen := range []string{"\u200b\u200b", "\u00ad", "\u2060 \ufeff", "\u3164", "\u2800", "\u115f", "\u0301", "\ufe0f", "\u202e\u2066", "\U000e0041", "\u00a0\u2003"} {
+			wantRefusal(t, give(Order{By: "x", Via: CLI, Reason: unseen}), ErrInvalid, "say why")
+		}
 	}
 	if n := len(o.audit()); n != 0 {
 		t.Errorf("%d lines of the audit for orders that were refused", n)
 	}
-	must[Paused](t)(o.Pause(ctx, Order{By: "a\x00l\n ice", Via: API, Reason: "two\nlines \xff"}, "prices", time.Time{}))
-	if l := o.audit()[0]; l.Actor != "al ice" || l.Reason != "two lines \uFFFD" || l.Via != API {
+	must[Paused](t)(o.Pause(ctx, Order{By: "al\n ice", Via: API, Reason: "two\nlines"}, "prices", time.Time{}))
+	if l := o.audit()[0]; l.Actor != "al ice" || l.Reason != "two lines" || l.Via != API {
 		t.Errorf("%+v", l)
 	}
 }

@@ -19,7 +19,9 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrBusy: somebody holds a row that it needs. Nothing was done, unless the text says so.
 	ErrBusy = errors.New("busy")
-	// ErrUnknown: the database's answer was lost. It may have been done, or not.
+	// ErrSilent: the database did not answer in time. Nothing was done, nor will it be.
+	ErrSilent = errors.New("silent")
+	// ErrUnknown: the database's answer was lost. It may have been done, or not; what was not will not be.
 	ErrUnknown = errors.New("unknown")
 )
 
@@ -37,9 +39,9 @@ func refuse(kind error, format string, args ...any) error {
 	return &refusal{kind: kind, text: fmt.Sprintf(format, args...), cause: kind}
 }
 
-// because is a refusal with what the database said.
+// because is a refusal in words of our own; what the database said is its cause, for logs.
 func because(kind, cause error, format string, args ...any) error {
-	return &refusal{kind: kind, text: fmt.Sprintf(format, args...) + ": " + cause.Error(), cause: cause}
+	return &refusal{kind: kind, text: fmt.Sprintf(format, args...), cause: cause}
 }
 
 // The SQLSTATEs that have a meaning here.
@@ -68,8 +70,8 @@ func isState(err error, codes ...string) bool {
 }
 
 // explain puts an error of the database into one of the kinds. sent says that the transaction's last
-// word was under way.
-func explain(err error, what string, sent bool) error {
+// word was under way. ctx is that of whoever asks, and not the one that bounds the transaction.
+func explain(ctx context.Context, err error, what string, sent bool) error {
 	var known *refusal
 	switch {
 	case err == nil:
@@ -79,9 +81,12 @@ func explain(err error, what string, sent bool) error {
 	case isState(err, lockNotAvailable, queryCanceled):
 		return because(ErrBusy, err, "%s: somebody holds a row that it needs; try again", what)
 	case sent && !answered(err):
-		return because(ErrUnknown, err, "%s: the answer was lost, it may have been done or not; look before asking again", what)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return because(ErrUnknown, err,
+			"%s: the database did not answer, and it is not known whether it was done: look before asking again (what was not done by now will not be)", what)
+	case ctx.Err() != nil:
 		return fmt.Errorf("%s: given up before it was done: %w", what, err)
+	case isState(err, tooLateState), errors.Is(err, context.DeadlineExceeded):
+		return because(ErrSilent, err, "%s: the database did not answer within %v, and nothing was done: try again once it answers", what, orderTimeout)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -22,6 +22,9 @@ func (d *Desk) StepDown(ctx context.Context, o Order, lease string) (Asked, erro
 	if err != nil {
 		return Asked{}, err
 	}
+	if err := checkName("lease", lease, "leases list"); err != nil {
+		return Asked{}, err
+	}
 	a := Asked{Lease: lease, Job: jobOf(lease)}
 	err = d.do(ctx, "ask the leader of "+lease+" to step down", steer, func(ctx context.Context, t tx) error {
 		l, err := d.ledBy(ctx, t, lease)
@@ -50,10 +53,8 @@ func (d *Desk) ledBy(ctx context.Context, t tx, lease string) (leader, error) {
 		return leader{}, err
 	case found && l.held:
 		return l, nil
-	case !found:
-		if err := d.knows(ctx, t, lease); err != nil {
-			return leader{}, refuse(ErrNotFound, "there is no lease %q: leases list has those that there are", lease)
-		}
+	case !found && !d.leadsBy(lease):
+		return leader{}, d.noLease(lease)
 	}
 	if err := d.counted(ctx, t, lease); found && err != nil {
 		return leader{}, err
@@ -98,6 +99,9 @@ func (d *Desk) Drain(ctx context.Context, o Order, replica string) (Asked, error
 	}
 	if replica == "" {
 		return Asked{}, refuse(ErrInvalid, "no replica is named: replicas list has those that there are")
+	}
+	if err := checkName("replica", replica, "replicas list"); err != nil {
+		return Asked{}, err
 	}
 	var a Asked
 	err = d.do(ctx, "ask "+replica+" to drain", steer, func(ctx context.Context, t tx) error {

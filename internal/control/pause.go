@@ -111,6 +111,9 @@ func (d *Desk) Resume(ctx context.Context, o Order, job string) (Resumed, error)
 	if err != nil {
 		return Resumed{}, err
 	}
+	if err := checkName("job", job, "jobs list"); err != nil {
+		return Resumed{}, err
+	}
 	var r Resumed
 	err = d.do(ctx, "resume "+job, steer, func(ctx context.Context, t tx) error {
 		own, err := t.pauseOf(ctx, job)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -46,6 +47,9 @@ func (d *Desk) Revoke(ctx context.Context, o Order, lease string, above int64) (
 	if above < 0 || above >= absurdEpoch-1 {
 		return Revoked{}, refuse(ErrInvalid, "above %d: it must be an epoch, from 0 to %d", above, absurdEpoch-2)
 	}
+	if err := checkName("lease", lease, "leases list"); err != nil {
+		return Revoked{}, err
+	}
 	first, err := d.termOf(ctx, lease)
 	if err == nil {
 		err = first.refusal(lease, above)
@@ -85,7 +89,9 @@ func (d *Desk) revokeTerm(ctx context.Context, o Order, done Revoked, t term, ab
 	}
 	epoch, err := d.lift(ctx, o, done, t, above)
 	if err != nil {
-		d.wakeStandbys(ctx, done.Lease) // the lease is free, if no more
+		if answered(err) {
+			d.wakeStandbys(ctx, done.Lease) // the lease is free, if no more
+		}
 		return 0, fmt.Errorf("the term of %q under epoch %d is over, but its epoch was not raised; revoke it again: %w", done.Lease, t.epoch, err)
 	}
 	return epoch, nil
@@ -109,24 +115,34 @@ SELECT l.owner, l.epoch, greatest(l.epoch, (SELECT max(t.epoch) FROM terms t WHE
   FROM leadership l WHERE l.job_name = $1`
 
 func (d *Desk) termOf(ctx context.Context, lease string) (t term, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	bound, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
-	err = d.db.QueryRow(ctx, termSQL, pgx.QueryExecModeExec, lease, revokedBy, reasonRevoked, jobOf(lease)).
+	err = d.db.QueryRow(bound, termSQL, pgx.QueryExecModeExec, lease, revokedBy, reasonRevoked, jobOf(lease)).
 		Scan(&t.owner, &t.epoch, &t.known, &t.held, &t.out, &t.half)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && d.compiledIn(lease):
+	case errors.Is(err, pgx.ErrNoRows) && d.leadsBy(lease):
 		return term{}, refuse(ErrRefused, "nobody has led %q yet: there is neither a term to end nor an epoch to raise", lease)
 	case errors.Is(err, pgx.ErrNoRows):
-		return term{}, refuse(ErrNotFound, "there is no lease %q: leases list has those that there are", lease)
+		return term{}, d.noLease(lease)
 	case err != nil:
-		return term{}, explain(err, "look at the lease "+lease, false)
+		return term{}, explain(ctx, err, "look at the lease "+lease, false)
 	}
 	return t, nil
 }
 
-func (d *Desk) compiledIn(lease string) bool {
-	_, ok := d.jobs[jobOf(lease)]
-	return ok
+// leadsBy reports whether a job that is compiled in has the lease.
+func (d *Desk) leadsBy(lease string) bool {
+	j, ok := d.jobs[jobOf(lease)]
+	return ok && slices.Contains(j.Leases(), lease)
+}
+
+// noLease refuses a lease that there is not, and names those of its job.
+func (d *Desk) noLease(lease string) error {
+	j, ok := d.jobs[jobOf(lease)]
+	if !ok {
+		return refuse(ErrNotFound, "there is no lease %q, nor a job %q: leases list has those that there are", lease, jobOf(lease))
+	}
+	return refuse(ErrNotFound, "there is no lease %q: job %q has %s", lease, j.Name, strings.Join(j.Leases(), ", "))
 }
 
 // refusal says why there is nothing to revoke.
@@ -135,7 +151,7 @@ func (t term) refusal(lease string, above int64) error {
 	case t.known >= absurdEpoch-1:
 		return refuse(ErrRefused, "the epoch of %q is %d, too near the end of what a bigint holds: no later term could begin; set the row's epoch, and those in terms, by hand", lease, t.known)
 	case t.out:
-		return refuse(ErrRefused, "nobody leads %q: its job has another count of shards, leases list has their leases", lease)
+		return refuse(ErrRefused, "nobody leads %q: job %q has another count of shards now, and leases of other names, which leases list has", lease, jobOf(lease))
 	case t.held, t.half, t.known < above:
 		return nil
 	case above > 0:

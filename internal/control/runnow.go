@@ -40,9 +40,6 @@ func (d *Desk) runNow(ctx context.Context, o Order, job string, shard int, args 
 	if err != nil {
 		return Asked{}, err
 	}
-	if whole, k, _ := registry.LeaseOf(job); k > 0 {
-		return Asked{}, refuse(ErrInvalid, "%q is the lease of a shard: name its job, %q, and the shard", job, whole)
-	}
 	kept, err := d.runnable(job, args, key)
 	if err != nil {
 		return Asked{}, err
@@ -122,8 +119,8 @@ func (d *Desk) leasesOf(ctx context.Context, t tx, job string, shard int) ([]str
 
 // runnable refuses what the leader would refuse, as far as it can be known here.
 func (d *Desk) runnable(job string, args json.RawMessage, key string) (*string, error) {
-	if len(key) > longestKey || key != plain(key) {
-		return nil, refuse(ErrInvalid, "the key must be text of at most %d bytes", longestKey)
+	if err := checkText("the key", key, longestKey); err != nil {
+		return nil, err
 	}
 	kept, err := stored(args)
 	if err != nil {
@@ -163,7 +160,7 @@ func (t tx) insertRun(ctx context.Context, o Order, a *Asked, args *string, key 
 	case errors.Is(err, pgx.ErrNoRows):
 		return t.sameRun(ctx, a, args, key)
 	case isDataError(err):
-		return because(ErrInvalid, err, "the arguments cannot be stored")
+		return because(ErrInvalid, err, "the arguments cannot be stored: a text in them has half a character, a number is out of range, or they are nested too deep")
 	case err != nil:
 		return fmt.Errorf("make the request: %w", err)
 	case waiting >= mostWaiting:

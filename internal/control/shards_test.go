@@ -46,7 +46,7 @@ func TestRunNowAsksEachShardOrOne(t *testing.T) {
 	if _, err := o.RunShard(t.Context(), order(""), "plain", 1, nil, ""); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "none") {
 		t.Errorf("a shard of a job that has none: %v", err)
 	}
-	if _, err := o.RunNow(t.Context(), order(""), "prices.1of3", nil, ""); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "shard") {
+	if _, err := o.RunNow(t.Context(), order(""), "prices.1of3", nil, ""); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "shard") {
 		t.Errorf("a lease in place of a job: %v", err)
 	}
 }

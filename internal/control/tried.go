@@ -23,13 +23,13 @@ const longestName = 200
 // Refused writes to the audit what was tried and refused. What is too long is cut short: the order was refused
 // already, and is not refused again.
 func (d *Desk) Refused(ctx context.Context, o Order, a Tried) error {
-	o.Reason = cut(oneLine(o.Reason), longestReason)
-	o.By, o.From = cut(oneLine(o.By), longestBy), cut(oneLine(o.From), longestName)
+	o.Reason = cut(oneLine(plain(o.Reason)), longestReason)
+	o.By, o.From = cut(oneLine(plain(o.By)), longestBy), cut(oneLine(plain(o.From)), longestName)
 	o, err := o.checked(false)
 	if err != nil {
 		return err
 	}
-	detail := map[string]any{"outcome": "refused", "why": cut(oneLine(a.Why), longestReason)}
+	detail := map[string]any{"outcome": "refused", "why": cut(oneLine(plain(a.Why)), longestReason)}
 	if a.More > 0 {
 		detail["more"] = a.More
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -97,7 +98,10 @@ func jsonName(field reflect.StructField) (string, bool) {
 	return name, field.IsExported() && tag != "-"
 }
 
-var durationType = reflect.TypeFor[time.Duration]()
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	timeType     = reflect.TypeFor[time.Time]()
+)
 
 // assign gives v the value. Only a struct is changed in part; all else is made anew, since the
 // defaults are shared by every run.
@@ -124,9 +128,11 @@ func assign(v reflect.Value, value json.RawMessage) error {
 	strict := json.NewDecoder(bytes.NewReader(value))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(fresh.Interface()); err != nil {
-		var mismatch *json.UnmarshalTypeError
-		if itself || !errors.As(err, &mismatch) {
-			return fmt.Errorf("%.80s: %w", value, err)
+		if itself && v.Type() != timeType {
+			return fmt.Errorf("%.80s: %w", value, err) // the words are the type's own
+		}
+		if _, name, unknown := strings.Cut(err.Error(), "unknown field "); unknown {
+			return fmt.Errorf("%.80s: there is no field %s in it", value, name)
 		}
 		return fmt.Errorf("%.80s: it must be %s", value, form(v.Type()))
 	}
@@ -155,17 +161,26 @@ func assignDurations(v reflect.Value, value json.RawMessage) error {
 // that somebody has written who thought of seconds.
 func durationOf(value json.RawMessage) (time.Duration, error) {
 	var text string
-	if json.Unmarshal(value, &text) == nil {
-		if d, err := time.ParseDuration(text); err == nil {
-			return d, nil
-		}
-	}
 	var d time.Duration
-	if json.Unmarshal(value, &d) == nil && (d == 0 || d.Abs() >= time.Millisecond) {
-		return d, nil
+	good := json.Unmarshal(value, &d) == nil && (d == 0 || d.Abs() >= time.Millisecond)
+	if json.Unmarshal(value, &text) == nil {
+		var err error
+		if d, err = time.ParseDuration(text); err != nil && durationLike.MatchString(text) {
+			return 0, fmt.Errorf(`%.80s: it must be at most 292 years, or "2562047h"`, value)
+		}
+		good = err == nil
 	}
-	return 0, fmt.Errorf(`%.80s: it must be a duration with its unit, such as "30s"`, value)
+	switch {
+	case !good:
+		return 0, fmt.Errorf(`%.80s: it must be a duration with its unit, such as "30s"`, value)
+	case d < 0:
+		return 0, fmt.Errorf("%.80s: it must not be negative", value)
+	}
+	return d, nil
 }
+
+// durationLike is a duration in its form, which may be more than a time.Duration holds.
+var durationLike = regexp.MustCompile(`^[+-]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+$`)
 
 func nullable(k reflect.Kind) bool {
 	return k == reflect.Pointer || k == reflect.Slice || k == reflect.Map || k == reflect.Interface
@@ -174,6 +189,8 @@ func nullable(k reflect.Kind) bool {
 // form says what a value of the type looks like, to those who write JSON or YAML.
 func form(t reflect.Type) string {
 	switch kind := t.Kind(); {
+	case t == timeType:
+		return "a time with its zone, such as \"2026-03-01T08:00:00Z\""
 	case t == durationType:
 		return `a duration with its unit, such as "30s"`
 	case kind == reflect.Bool:

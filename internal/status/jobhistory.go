@@ -26,6 +26,7 @@ type JobHistory struct {
 	Terms []Reign   // of all its leases, the newest first
 	Times []Outcome // of its newest attempts that have ended, whatever page is asked for; the oldest first
 	Open  []Request // what was asked for of it and is not settled, the oldest first
+	Known bool      // there are runs of it, whatever page is asked for
 }
 
 // A Reign is a term, from its beginning.
@@ -60,6 +61,8 @@ SELECT id, tick, outcome, started_at, ended_at
 	openOfJobSQL = `SELECT ` + requestColumns + ` FROM requests WHERE done_at IS NULL AND job = $1 ORDER BY id LIMIT 50`
 )
 
+const ranSQL = `SELECT EXISTS (SELECT FROM runs WHERE job = $1)`
+
 // JobHistory reads the recent history of a job whose leases are given; it is kept as a snapshot is.
 // Where asking is false it returns what is remembered.
 func (r *Reader) JobHistory(ctx context.Context, q JobOf, leases []string, asking bool) (Reading[JobHistory], error) {
@@ -75,7 +78,7 @@ func (r *Reader) JobHistory(ctx context.Context, q JobOf, leases []string, askin
 		var h JobHistory
 		var err error
 		h.AsOf, err = r.ask(ctx, []question{
-			runs.question(), {reignsSQL, []any{leases, shownTerms}}, {timesSQL, []any{q.Job, shownTimes}}, {openOfJobSQL, []any{q.Job}},
+			runs.question(), {reignsSQL, []any{leases, shownTerms}}, {timesSQL, []any{q.Job, shownTimes}}, {openOfJobSQL, []any{q.Job}}, {ranSQL, []any{q.Job}},
 		}, func(_ time.Time, res pgx.BatchResults) error { return h.load(res) })
 		if err != nil {
 			return JobHistory{}, fmt.Errorf("read the history of %q: %w", q.Job, err)
@@ -99,8 +102,10 @@ func (h *JobHistory) load(res pgx.BatchResults) (err error) {
 		return err
 	}
 	slices.Reverse(h.Times)
-	h.Open, err = collect(res, scanRequest)
-	return err
+	if h.Open, err = collect(res, scanRequest); err != nil {
+		return err
+	}
+	return res.QueryRow().Scan(&h.Known)
 }
 
 func scanReign(row pgx.CollectableRow) (t Reign, err error) {

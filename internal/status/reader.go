@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,18 @@ func NewPatient(db *pgxpool.Pool, jobs []registry.Job, patience time.Duration) *
 	r := New(db, jobs)
 	r.patience, r.limit = patience, patience
 	return r
+}
+
+// Remembered returns the last snapshot without asking the database, as stale: it is for one who has
+// found out that it does not answer. The error is ErrNothingYet.
+func (r *Reader) Remembered() (Snapshot, error) {
+	got, err := r.snap.peek()
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("%w: %w", ErrNothingYet, err)
+	}
+	snap := *got.Value
+	snap.Age, snap.Stale, snap.Why = got.Age, true, cmp.Or(got.Why, errSlow)
+	return snap, nil
 }
 
 // Snapshot returns what the rows say, at most a second old, or by what a reading takes older where

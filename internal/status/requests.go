@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,32 @@ func scanRequest(row pgx.CollectableRow) (q Request, err error) {
 	q.Job, q.Lease, q.Epoch, q.Run, q.Replica = value(job), value(lease), value(epoch), value(run), value(replica)
 	q.Args, q.MadeAt, q.DoneAt, q.Result = args, instant(made), instant(done), value(result)
 	return q, err
+}
+
+// ErrNoRequest says that there is no request of that id: it was pruned, or never was.
+var ErrNoRequest = errors.New("there is no such request")
+
+const requestSQL = `SELECT ` + requestColumns + ` FROM requests WHERE id = $1`
+
+// Request reads one request, settled or not; ErrNoRequest if there is none.
+func (r *Reader) Request(ctx context.Context, id int64) (q Request, err error) {
+	_, err = r.ask(ctx, []question{{requestSQL, []any{id}}}, func(_ time.Time, res pgx.BatchResults) error {
+		found, err := collect(res, scanRequest)
+		if err == nil && len(found) == 0 {
+			return pgx.ErrNoRows
+		}
+		if err == nil {
+			q = found[0]
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return q, fmt.Errorf("request %d: %w", id, ErrNoRequest)
+	case err != nil:
+		return q, fmt.Errorf("read request %d: %w", id, err)
+	}
+	return q, nil
 }
 
 // RequestsOf says which of the open requests are wanted; the zero value: the oldest of all.

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -17,6 +16,7 @@ type action struct {
 	name  string // as the audit calls it
 	role  Role
 	paths []string
+	takes []string // the fields of its form, and of its body
 	do    func(context.Context, *control.Desk, control.Order, wanted) (done, error)
 }
 
@@ -24,17 +24,6 @@ type action struct {
 type wanted struct {
 	control.Tried // what it is about
 	given
-}
-
-// The fields of a form, and of a body.
-type given struct {
-	Args   json.RawMessage `json:"args"`   // of the run: a JSON object
-	Key    string          `json:"key"`    // that makes it safe to ask again
-	Reason string          `json:"reason"` // for the audit
-	Until  *time.Time      `json:"until"`  // when the pause ends by itself
-	Above  int64           `json:"above"`  // an epoch that the next one must be above
-	Typed  string          `json:"typed"`  // what has to be typed: all, or the name of the lease
-	Shard  int             `json:"shard"`  // of the job, from 1; zero: all
 }
 
 // What came of an order.
@@ -47,18 +36,21 @@ type done struct {
 // typedAll is what has to be typed before something is done about all jobs.
 const typedAll = "all"
 
+// because are the fields of an order that has none of its own.
+var because = []string{"reason"}
+
 var actions = []action{
-	{"run", Operator, []string{"/jobs/{job}/run"}, runJob},
-	{"pause", Operator, []string{"/jobs/{job}/pause"}, pauseJob},
-	{"resume", Operator, []string{"/jobs/{job}/resume"}, resumeJob},
-	{"pause", Admin, []string{"/pause"}, pauseAll},
-	{"resume", Admin, []string{"/resume"}, resumeAll},
-	{"cancel", Operator, []string{"/runs/{run}/cancel"}, cancelRun},
-	{"withdraw", Operator, []string{"/requests/{request}/withdraw"}, withdraw},
-	{"step_down", Operator, []string{"/leases/{lease}/step-down"}, stepDown},
-	{"revoke", Admin, []string{"/leases/{lease}/revoke"}, revoke},
+	{"run", Operator, []string{"/jobs/{job}/run"}, []string{"args", "key", "reason", "shard"}, runJob},
+	{"pause", Operator, []string{"/jobs/{job}/pause"}, []string{"reason", "until"}, pauseJob},
+	{"resume", Operator, []string{"/jobs/{job}/resume"}, because, resumeJob},
+	{"pause", Admin, []string{"/pause"}, []string{"typed", "reason", "until"}, pauseAll},
+	{"resume", Admin, []string{"/resume"}, because, resumeAll},
+	{"cancel", Operator, []string{"/runs/{run}/cancel"}, because, cancelRun},
+	{"withdraw", Operator, []string{"/requests/{request}/withdraw"}, because, withdraw},
+	{"step_down", Operator, []string{"/leases/{lease}/step-down"}, because, stepDown},
+	{"revoke", Admin, []string{"/leases/{lease}/revoke"}, []string{"typed", "reason", "above"}, revoke},
 	// An owner id is a name, a slash, and the rest: proxies that rewrite paths leave the slash no escape.
-	{"drain", Operator, []string{"/replicas/{id}/drain", "/replicas/{name}/{rest}/drain"}, drain},
+	{"drain", Operator, []string{"/replicas/{id}/drain", "/replicas/{name}/{rest}/drain"}, because, drain},
 }
 
 func runJob(ctx context.Context, desk *control.Desk, o control.Order, in wanted) (done, error) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -66,7 +67,13 @@ func (as *attempts) note(r *http.Request, a action, in wanted, err error) {
 		via = control.API
 	}
 	at := attempt{control.Order{By: v.who.Name, Via: via, From: v.from.String(), Reason: in.Reason}, what}
-	if more, now := as.may(at); now {
+	more, now := as.may(at)
+	var told refusal
+	switch {
+	case !now:
+	case errors.As(err, &told) && told.code >= http.StatusInternalServerError:
+		go as.write(context.WithoutCancel(r.Context()), at, more) // nobody is to wait for the database once more
+	default:
 		as.write(context.WithoutCancel(r.Context()), at, more)
 	}
 }

@@ -1,17 +1,11 @@
 package web
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -52,11 +46,11 @@ func (s *server) call(a action) http.HandlerFunc {
 
 // give has an order given at the desk. It is not called off when the one who gave it leaves; what is
 // refused there is an attempt.
-func (s *server) give(r *http.Request, a action, via string, read func(*http.Request) (given, error)) (done, error) {
+func (s *server) give(r *http.Request, a action, via string, read func(r *http.Request, takes []string) (given, error)) (done, error) {
 	in := wanted{Tried: subject(r)}
 	var err error
-	if in.given, err = read(r); err == nil {
-		err = plausible(r)
+	if err = understood(r); err == nil {
+		in.given, err = read(r, a.takes)
 	}
 	var d done
 	if err == nil {
@@ -105,91 +99,6 @@ func subject(r *http.Request) control.Tried {
 		a.Replica = name + "/" + param(r, "rest")
 	}
 	return a
-}
-
-// plausible refuses a path whose number is none, or whose name is no text.
-func plausible(r *http.Request) error {
-	for _, name := range []string{"job", "lease", "id", "name", "rest"} {
-		if text := param(r, name); !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return refusal{http.StatusNotFound, fmt.Sprintf("There is no %s %q.", name, clip(text, 100)), "It is not even UTF-8."}
-		}
-	}
-	for _, name := range []string{"run", "request"} {
-		if text := chi.URLParam(r, name); text != "" {
-			if n, err := strconv.ParseInt(text, 10, 64); err != nil || n < 1 {
-				return refusal{http.StatusNotFound, fmt.Sprintf("There is no %s %q.", name, clip(text, 100)), "It must be a number that the lists show."}
-			}
-		}
-	}
-	return nil
-}
-
-// readForm reads the fields of a form. A time without a zone is in UTC, as the page says.
-func readForm(r *http.Request) (g given, err error) {
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
-		return g, refusal{http.StatusUnsupportedMediaType, "This address takes forms.", "The API, below " + apiPath + ", takes JSON."}
-	}
-	if err := r.ParseForm(); err != nil {
-		return g, unreadable(err)
-	}
-	f := r.PostForm
-	g = given{Args: json.RawMessage(f.Get("args")), Key: f.Get("key"), Reason: f.Get("reason"), Typed: f.Get("typed")}
-	if text := strings.TrimSpace(f.Get("until")); text != "" {
-		if g.Until, err = parseUntil(text); err != nil {
-			return g, err
-		}
-	}
-	if text := f.Get("shard"); text != "" {
-		if g.Shard, err = strconv.Atoi(text); err != nil {
-			return g, refusal{http.StatusBadRequest, fmt.Sprintf("The shard %q is no number.", clip(text, 100)), "Nothing was done."}
-		}
-	}
-	if text := strings.TrimSpace(f.Get("above")); text != "" {
-		if g.Above, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return g, refusal{http.StatusBadRequest, fmt.Sprintf("The epoch %q is no number.", clip(text, 100)), "Nothing was done."}
-		}
-	}
-	return g, nil
-}
-
-func parseUntil(text string) (*time.Time, error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return &t, nil
-		}
-	}
-	return nil, refusal{http.StatusBadRequest, fmt.Sprintf("The time %q cannot be read.", clip(text, 100)), "Give it as in 2026-03-01T08:00:00Z."}
-}
-
-// readBody reads a JSON object; no body at all is an empty one.
-func readBody(r *http.Request) (g given, err error) {
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		return g, unreadable(err)
-	}
-	if len(b) == 0 {
-		return g, nil
-	}
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != kindJSON {
-		return g, refusal{http.StatusUnsupportedMediaType, "The API takes JSON.", "Send Content-Type: application/json."}
-	}
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&g); err != nil {
-		return g, refusal{http.StatusBadRequest, "The body cannot be read: " + clip(err.Error(), 300) + ".", `It must be a JSON object, such as {"reason": "why"}.`}
-	}
-	if d.More() {
-		return g, refusal{http.StatusBadRequest, "The body holds more than one JSON object.", "Send one order at a time."}
-	}
-	return g, nil
-}
-
-func unreadable(err error) error {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("More than %d KiB are not taken.", large.Limit>>10), "Nothing was done."}
-	}
-	return refusal{http.StatusBadRequest, "What was sent cannot be read.", "Nothing was done."}
 }
 
 // back is the address that the form's answer leads to: the page of ours that the form names, or the

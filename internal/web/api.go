@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -58,7 +55,7 @@ func (s *server) part(w http.ResponseWriter, r *http.Request, of func(status.Sna
 
 // partOf is after what a part of a snapshot's list begins, and how long it is at most; zero: to the end.
 func partOf(r *http.Request) (after string, limit int, _ error) {
-	p := paramsOf(r, "after", "limit")
+	p := paramsOf(r)
 	after, limit = p.Get("after"), int(p.number("limit"))
 	if limit > status.Most {
 		p.err = errors.Join(p.err, fmt.Errorf("limit %d: it must be 1 to %d", limit, status.Most))
@@ -121,7 +118,7 @@ func encode(r *http.Request, v any) ([]byte, error) {
 }
 
 func (s *server) apiRuns(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "job", "outcome", "before", "limit")
+	p := paramsOf(r)
 	q := status.RunsOf{Job: p.Get("job"), Outcome: p.Get("outcome"), Before: p.number("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
@@ -149,7 +146,7 @@ func (s *server) apiRun(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) apiRequests(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "after", "limit")
+	p := paramsOf(r)
 	q := status.RequestsOf{After: p.number("after"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
@@ -162,7 +159,7 @@ func (s *server) apiRequests(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "job", "actor", "before", "limit")
+	p := paramsOf(r)
 	q := status.AuditOf{Job: p.Get("job"), Actor: p.Get("actor"), Before: p.number("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
@@ -176,7 +173,7 @@ func (s *server) apiAudit(w http.ResponseWriter, r *http.Request) error {
 
 // apiEvents answers as the page of events does: from memory, where the database does not answer.
 func (s *server) apiEvents(w http.ResponseWriter, r *http.Request) error {
-	p := paramsOf(r, "kind", "lease", "actor", "before", "limit")
+	p := paramsOf(r)
 	q := status.EventsOf{Kind: p.Get("kind"), Lease: p.Get("lease"), Actor: p.Get("actor"), Before: p.Get("before"), Limit: int(p.number("limit"))}
 	if err := errors.Join(p.err, q.Validate()); err != nil {
 		return badQuestion(err)
@@ -214,43 +211,4 @@ func answer(w http.ResponseWriter, r *http.Request, asOf time.Time, at func(time
 	return nil
 }
 
-// params are a question's, with all that is wrong with them.
-type params struct {
-	url.Values
-	err error
-}
-
-// paramsOf refuses what nobody asks for, and what is no text.
-func paramsOf(r *http.Request, known ...string) params {
-	p := params{Values: r.URL.Query()}
-	for name, values := range p.Values {
-		switch {
-		case !slices.Contains(known, name):
-			p.err = errors.Join(p.err, fmt.Errorf("%q: there is no such parameter; there are: %s", clip(name, 40), strings.Join(known, ", ")))
-		case len(values) > 1:
-			p.err = errors.Join(p.err, fmt.Errorf("%s: it is given %d times", name, len(values)))
-		case !utf8.ValidString(values[0]), strings.ContainsRune(values[0], 0):
-			p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be UTF-8, without zero bytes", name, clip(values[0], 40)))
-		}
-	}
-	return p
-}
-
-// number is zero where it is not given.
-func (p *params) number(name string) int64 {
-	text := p.Get(name)
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 {
-		p.err = errors.Join(p.err, fmt.Errorf("%s %q: it must be a positive number", name, clip(text, 40)))
-	}
-	return n
-}
-
 var noRun = refusal{http.StatusNotFound, "There is no such run in the history.", "It was pruned, or there never was one; " + apiPath + "/runs lists what there is."}
-
-func badQuestion(err error) error {
-	return refusal{http.StatusBadRequest, "This cannot be asked for: " + strings.ReplaceAll(err.Error(), "\n", "; ") + ".", "Nothing was read."}
-}

@@ -46,7 +46,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
 	q := status.EventsOf{Kind: v.Get("kind"), Lease: strings.TrimSpace(v.Get("lease")), Actor: strings.TrimSpace(v.Get("actor")), Before: v.Get("before")}
 	if err := q.Validate(); err != nil {
-		return refusal{http.StatusBadRequest, "This cannot be asked for: " + err.Error() + ".", "Go back to the events."}
+		return badQuestion(err)
 	}
 	snap, err := s.snapshot(r)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -98,7 +99,13 @@ func (s *server) formFailed(w http.ResponseWriter, r *http.Request, wrong error)
 		s.fail(w, r, wrong)
 		return
 	}
-	snap, err := s.snapshot(r)
+	var snap status.Snapshot
+	var err error
+	if told.code == http.StatusServiceUnavailable { // nobody is to wait for the database once more
+		snap, err = s.Status.Remembered()
+	} else {
+		snap, err = s.snapshot(r)
+	}
 	if err != nil {
 		s.fail(w, r, wrong)
 		return
@@ -179,6 +186,8 @@ func runForm(s *server, r *http.Request, snap status.Snapshot) (form, error) {
 	}
 	f := form{Title: "Run " + clip(l.Job, 100) + " now", Submit: "Run now", Reason: "optional", Key: rand.Text(), Shards: shardChoice(r, l)}
 	switch {
+	case unbroken(l):
+		f.Warning = "It is continuous: it runs whenever it is led, and not on request. Step down starts it anew."
 	case l.Of > 1:
 		f.Says = append(f.Says, fmt.Sprintf("Each of its %d shards runs once, or the one that you choose, on the replica that leads it.", l.Of))
 	case l.State != status.Held:
@@ -188,7 +197,7 @@ func runForm(s *server, r *http.Request, snap status.Snapshot) (form, error) {
 	default:
 		f.Says = append(f.Says, fmt.Sprintf("%s leads it under epoch %d, and starts the run at once.", host(l.Owner), l.Epoch))
 	}
-	if l.Paused != nil {
+	if l.Paused != nil && !unbroken(l) {
 		f.Says = append(f.Says, "The job is paused, which does not keep a requested run back.")
 	}
 	if args := argsOf(s.jobNamed(l.Job)); args != "" {
@@ -204,14 +213,34 @@ func pauseForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
 		return form{}, err
 	}
 	f := form{Title: "Pause " + clip(l.Job, 100), Submit: "Pause", Reason: "required", Until: true}
-	f.Says = []string{"It is still led. Its ticks are recorded as skipped and not caught up. A run under way goes on."}
-	if l.Schedule == "continuous" {
-		f.Says = []string{"It is still led. Its run is cancelled, and starts again when it is resumed."}
+	switch running := underWay(snap, l.Job); {
+	case unbroken(l) && running:
+		f.Says = []string{"It stays led. It is continuous: the run under way is cancelled, and one begins when it is resumed."}
+	case unbroken(l):
+		f.Says = []string{"It stays led. It is continuous: no run begins until it is resumed."}
+	case running:
+		f.Says = []string{"It stays led. Its ticks are recorded as skipped and not caught up. The run under way goes on: cancel it on its own page if it should not."}
+	default:
+		f.Says = []string{"It stays led. Its ticks are recorded as skipped and not caught up."}
 	}
-	if p := l.Paused; p != nil {
-		f.Says = append(f.Says, fmt.Sprintf("It is paused already by %s: %s", clip(p.By, 100), clip(p.Reason, 300)))
+	switch p := l.Paused; {
+	case p == nil:
+	case p.Job == status.AllJobs:
+		f.Says = append(f.Says, fmt.Sprintf("It is paused already, with all jobs, by %s: %s. This is a pause of its own besides.", clip(p.By, 100), clip(p.Reason, 300)))
+	default:
+		f.Says = append(f.Says, fmt.Sprintf("It is paused already, by %s: %s. This replaces that pause.", clip(p.By, 100), clip(p.Reason, 300)))
 	}
 	return f, nil
+}
+
+// unbroken reports whether the lease's job is a continuous one.
+func unbroken(l status.Lease) bool { return l.Schedule == registry.Continuous.String() }
+
+// underWay reports whether a run of the job is.
+func underWay(snap status.Snapshot, job string) bool {
+	return slices.ContainsFunc(snap.Leases, func(l status.Lease) bool {
+		return l.Job == job && l.Last != nil && l.Last.EndedAt.IsZero()
+	})
 }
 
 func resumeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
@@ -223,7 +252,16 @@ func resumeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	if p := l.Paused; p != nil {
 		f.Says = []string{fmt.Sprintf("Paused by %s since %s: %s", clip(p.By, 100), at(p.At).Text, clip(p.Reason, 300))}
 	}
-	f.Says = append(f.Says, "It takes its next tick again; those that were skipped meanwhile are not caught up.")
+	switch {
+	case l.Paused == nil:
+		f.Says = []string{"It is not paused, so there is nothing to resume."}
+	case l.Paused.Job == status.AllJobs:
+		f.Says = append(f.Says, "That is the pause of all jobs, which is ended for all of them. This would end a pause of the job's own.")
+	case unbroken(l):
+		f.Says = append(f.Says, "It is continuous: its run begins again at once.")
+	default:
+		f.Says = append(f.Says, "It takes its next tick again; those that were skipped meanwhile are not caught up.")
+	}
 	return f, nil
 }
 
@@ -236,11 +274,15 @@ func pauseAllForm(_ *server, _ *http.Request, snap status.Snapshot) (form, error
 
 func resumeAllForm(_ *server, _ *http.Request, snap status.Snapshot) (form, error) {
 	f := form{Title: "Resume all jobs", Submit: "Resume all jobs", Reason: "required"}
-	if len(snap.Pauses) > 0 && snap.Pauses[0].Job == status.AllJobs {
-		p := snap.Pauses[0]
-		f.Says = []string{fmt.Sprintf("Paused by %s since %s: %s", clip(p.By, 100), at(p.At).Text, clip(p.Reason, 300))}
+	if len(snap.Pauses) == 0 || snap.Pauses[0].Job != status.AllJobs {
+		f.Says = []string{"All jobs at once are not paused, so there is nothing to resume here. Jobs that are paused on their own are resumed one by one."}
+		return f, nil
 	}
-	f.Says = append(f.Says, "Jobs that are paused on their own stay so.")
+	p := snap.Pauses[0]
+	f.Says = []string{
+		fmt.Sprintf("Paused by %s since %s: %s", clip(p.By, 100), at(p.At).Text, clip(p.Reason, 300)),
+		"Jobs that are paused on their own stay so.",
+	}
 	return f, nil
 }
 
@@ -276,22 +318,6 @@ func revokeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	return f, nil
 }
 
-func cancelForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
-	id := param(r, "run")
-	for _, l := range snap.Leases {
-		if l.Last != nil && fmt.Sprint(l.Last.ID) == id && l.Last.EndedAt.IsZero() {
-			return form{
-				Title: fmt.Sprintf("Cancel run %s of %s", id, clip(l.Job, 100)), Submit: "Cancel the run", Reason: "required",
-				Says: []string{fmt.Sprintf("%s ends the run's context. How soon the run returns is its own matter.", host(l.Owner))},
-			}, nil
-		}
-	}
-	return form{
-		Title: "Cancel run " + clip(id, 20), Submit: "Cancel the run", Reason: "required",
-		Says: []string{"It is not the newest run of any job that is running: it may have ended."},
-	}, nil
-}
-
 func drainForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
 	id := param(r, "id")
 	if name := param(r, "name"); name != "" {
@@ -318,12 +344,4 @@ func drainForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
 		f.Says = append(f.Says, "These move: "+strings.Join(moves, ", ")+".")
 	}
 	return f, nil
-}
-
-func withdrawForm(_ *server, r *http.Request, _ status.Snapshot) (form, error) {
-	id := clip(param(r, "request"), 20)
-	return form{
-		Title: "Withdraw request " + id, Submit: "Withdraw", Reason: "required",
-		Says: []string{"A request that has begun is no longer withdrawn."},
-	}, nil
 }

@@ -70,7 +70,7 @@ func newServer(cfg Config) *server {
 		r.Method(http.MethodGet, "/metrics", cfg.Metrics)
 	})
 	r.Group(func(r chi.Router) {
-		r.Use(s.need(Viewer, nil))
+		r.Use(s.need(Viewer, nil), s.understand)
 		s.pageRoutes(r)
 		s.apiRoutes(r)
 	})

@@ -301,8 +301,8 @@ func TestManyJobsComeInPages(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []string{"0", "4", "-1", "x", "99999999999999999999"} {
-		if w := ask(h, "GET", "/?page="+n); w.Code != http.StatusNotFound {
+	for n, want := range map[string]int{"0": 400, "-1": 400, "x": 400, "99999999999999999999": 400, "4": 404, "9223372036854775807": 404} {
+		if w := ask(h, "GET", "/?page="+n); w.Code != want {
 			t.Errorf("page %s: %d", n, w.Code)
 		}
 	}

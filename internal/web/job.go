@@ -1,6 +1,8 @@
 package web
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -95,14 +97,10 @@ func (s *server) job(w http.ResponseWriter, r *http.Request) error {
 			leases, lines = append(leases, l), append(lines, l.Name)
 		}
 	}
-	q := status.JobOf{Job: name, Outcome: r.URL.Query().Get("outcome")}
-	if text := r.URL.Query().Get("before"); text != "" {
-		if q.Before, err = strconv.ParseInt(text, 10, 64); err != nil || q.Before < 1 {
-			return noPage
-		}
-	}
-	if (status.RunsOf{Outcome: q.Outcome}).Validate() != nil {
-		return refusal{http.StatusNotFound, "There is no such outcome of a run.", "Go back to the job."}
+	p := paramsOf(r)
+	q := status.JobOf{Job: name, Outcome: p.Get("outcome"), Before: p.number("before")}
+	if err := errors.Join(p.err, status.RunsOf{Outcome: q.Outcome}.Validate()); err != nil {
+		return badQuestion(err)
 	}
 	past, err := s.Status.JobHistory(r.Context(), q, lines, !snap.Stale)
 	if err != nil {
@@ -111,8 +109,12 @@ func (s *server) job(w http.ResponseWriter, r *http.Request) error {
 		}
 		past.Why = err
 	}
-	if len(leases) == 0 && err == nil && len(past.Value.Runs) == 0 && q == (status.JobOf{Job: name}) {
-		return refusal{http.StatusNotFound, "There is no job of this name.", "It may have another name now, or its replica has not started yet: the list of jobs has all there are."}
+	switch {
+	case len(leases) > 0 || past.Value.Known:
+	case past.Why != nil:
+		return refusal{http.StatusServiceUnavailable, fmt.Sprintf("The database does not answer, and no lease is known here of a job %q.", clip(name, 100)), "Ask again: this replica keeps trying."}
+	default:
+		return refusal{http.StatusNotFound, fmt.Sprintf("There is no job %q.", clip(name, 100)), "It may have another name now, or its replica has not started yet: the list of jobs has all there are."}
 	}
 	past.Value.AsOf = time.Time{} // which the tag is not to stand for
 	return s.page(w, r, "job", clip(name, 100), snap, tagOf(past.Value, past.Why != nil), func(b bearings) (any, error) {

@@ -1,10 +1,12 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"rota/internal/status"
@@ -79,27 +81,23 @@ type lastRun struct {
 }
 
 func (s *server) jobs(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
-	c := choice{Show: q.Get("show"), Search: clip(q.Get("q"), 200), page: 1}
+	p := paramsOf(r)
+	c := choice{Show: p.Get("show"), Search: clip(p.Get("q"), 200), page: int(max(1, p.number("page")))}
 	if c.Show != "" && !slices.ContainsFunc(sifts, func(s sift) bool { return s.name == c.Show }) {
-		return refusal{http.StatusNotFound, "There is no such filter of jobs.", "Go back to the jobs."}
+		p.err = errors.Join(p.err, fmt.Errorf("show %q: it must be one of %s", clip(c.Show, 40), strings.Join(siftNames(), ", ")))
 	}
-	if text := q.Get("page"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return noPage
-		}
-		c.page = n
+	if p.err != nil {
+		return badQuestion(p.err)
 	}
 	snap, err := s.snapshot(r)
 	if err != nil {
 		return err
 	}
 	chosen := choose(snap, c)
-	first := (c.page - 1) * perPage
-	if c.page > 1 && first >= len(chosen) {
+	if c.page > 1 && c.page-1 >= (len(chosen)+perPage-1)/perPage {
 		return noPage
 	}
+	first := (c.page - 1) * perPage
 	shown := chosen[first:min(len(chosen), first+perPage)]
 	past, err := s.outcomesOf(r, snap, shown)
 	if err != nil {
@@ -115,7 +113,7 @@ func (s *server) jobs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-var noPage = refusal{http.StatusNotFound, "There is no such page of jobs.", "Go back to the jobs."}
+var noPage = refusal{http.StatusNotFound, "The list of jobs has no such page: it may have become shorter.", "Go back to its first page."}
 
 const oldHistory = "The history could not be read just now; this is what was last read of it."
 

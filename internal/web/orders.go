@@ -29,7 +29,7 @@ func (b bearings) ordersOf(l *status.Lease) []order {
 	}
 	var all []order
 	job, lease := jobPath(l.Job), "/leases/"+segment(l.Name)
-	if l.CompiledIn && !l.Disabled {
+	if l.CompiledIn && !l.Disabled && !unbroken(*l) {
 		path := job + "/run"
 		if l.Of > 1 {
 			path += fmt.Sprintf("?shard=%d", l.Shard)

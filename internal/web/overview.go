@@ -36,6 +36,14 @@ var sifts = []sift{
 	{"refused", "with refused writes", false, func(l *status.Lease, _ time.Time) bool { return l.Refused > 0 }},
 }
 
+func siftNames() []string {
+	names := make([]string, 0, len(sifts))
+	for _, s := range sifts {
+		names = append(names, s.name)
+	}
+	return names
+}
+
 func isFailing(l *status.Lease) bool {
 	return l.Last != nil && !l.Last.EndedAt.IsZero() && outcomes[l.Last.Outcome].Class == "bad"
 }

@@ -72,7 +72,7 @@ func TestTheJobsPageTellsItsPastAndItsFuture(t *testing.T) {
 	if none := get(t, h, "/jobs/bridge_health?outcome=fenced").Body.String(); !strings.Contains(none, "None of that outcome") {
 		t.Error("an empty list does not say why")
 	}
-	for _, address := range []string{"/jobs/nobody", "/jobs/bridge_health?outcome=odd", "/jobs/bridge_health?before=0", "/jobs/bridge_health/runs/99", "/jobs/bridge_health/runs/x", "/jobs/other/runs/1"} {
+	for _, address := range []string{"/jobs/nobody", "/jobs/nobody?outcome=failed", "/jobs/nobody?before=7", "/jobs/bridge_health/runs/99", "/jobs/bridge_health/runs/x", "/jobs/other/runs/1"} {
 		if w := ask(h, http.MethodGet, address); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", address, w.Code)
 		}
@@ -157,7 +157,7 @@ func TestTheOverviewLeadsToWhatItCounts(t *testing.T) {
 			}
 		}
 	}
-	if w := ask(h, http.MethodGet, "/?show=odd"); w.Code != http.StatusNotFound {
+	if w := ask(h, http.MethodGet, "/?show=odd"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "it must be one of held, free,") {
 		t.Errorf("a filter that there is not: %d", w.Code)
 	}
 }

@@ -69,7 +69,7 @@ var stagePages = []string{"jobs", "replicas"}
 
 // play has an act played, and leads back to where the button was.
 func (s *server) play(w http.ResponseWriter, r *http.Request) error {
-	if _, err := readForm(r); err != nil {
+	if _, err := readForm(r, nil); err != nil {
 		return err
 	}
 	name, act := param(r, "replica"), param(r, "act")
@@ -96,7 +96,7 @@ func (s *server) play(w http.ResponseWriter, r *http.Request) error {
 // stageRoutes are there only where there is a stage.
 func (s *server) stageRoutes(r chi.Router) {
 	if s.Stage != nil {
-		r.With(s.need(Operator, nil)).Post(actPath, s.handle(s.play))
+		r.With(s.need(Operator, nil), s.understand).Post(actPath, s.handle(s.play))
 	}
 }
 
