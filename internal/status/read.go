@@ -2,9 +2,6 @@ package status
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -34,8 +31,8 @@ func (r *Reader) read(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
 	}
-	s.Tag, err = tag(s)
-	return s, err
+	s.Tag = tag(s)
+	return s, nil
 }
 
 func (r *Reader) load(asOf time.Time, res pgx.BatchResults, s *Snapshot) error {
@@ -126,21 +123,6 @@ func collect[T any](res pgx.BatchResults, scan pgx.RowToFunc[T]) ([]T, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, scan)
-}
-
-// tag is the same for two snapshots that say the same, whenever and by whichever replica they were
-// read.
-func tag(s *Snapshot) (string, error) {
-	h := sha256.New()
-	err := json.NewEncoder(h).Encode(struct {
-		Leases   []Lease
-		Replicas []Replica
-		Pauses   []Pause
-	}{s.Leases, s.Replicas, s.Pauses})
-	if err != nil {
-		return "", fmt.Errorf("tag the status: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:12]), nil
 }
 
 // instant is a time that Go and JSON can say; zero for NULL, an infinity, and years beyond 9999,

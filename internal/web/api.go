@@ -98,7 +98,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, of func(status.Sna
 	if err != nil {
 		return err
 	}
-	return s.send(w, r, snap, kindJSON, func(string) ([]byte, error) {
+	return s.send(w, r, snap, kindJSON, func() ([]byte, error) {
 		v, err := of(snap)
 		if err != nil {
 			return nil, err

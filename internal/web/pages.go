@@ -177,34 +177,51 @@ func (s *server) page(w http.ResponseWriter, r *http.Request, name, title string
 		scene = s.Stage.Scene()
 		snap.Tag += tagOf(scene)
 	}
-	return s.send(w, r, snap, "text/html; charset=utf-8", func(tag string) ([]byte, error) {
-		return s.press.sheet(imprintOf(tag, snap), func() ([]byte, error) {
-			b := bearingsOf(r)
-			v, err := view(b)
-			if err != nil {
-				return nil, err
-			}
-			var shown *sceneView
-			if staged {
-				shown = sceneOf(scene, snap, b)
-			}
-			return render(r, name, h, shown, v)
-		})
+	const kind = "text/html; charset=utf-8"
+	address := s.addressOf(r, snap)
+	whole := tagAt(snap, address)
+	if r.Header.Get("If-None-Match") == whole {
+		deliver(w, r, snap, kind, whole, nil)
+		return nil
+	}
+	made := s.press.sheet(address, imprintOf(whole, snap), snap, isPart(r), func() ([]byte, error) {
+		b := bearingsOf(r)
+		v, err := view(b)
+		if err != nil {
+			return nil, err
+		}
+		var shown *sceneView
+		if staged {
+			shown = sceneOf(scene, snap, b)
+		}
+		return render(r, name, h, shown, v)
 	})
+	if made.err != nil {
+		return made.err
+	}
+	given := made.snap
+	given.Age = time.Since(made.read)
+	deliver(w, r, given, kind, made.tag, made.body)
+	return nil
 }
 
-// send answers with what is made of snap, which it is not for who has it already. The tag is a weak
-// one: it stands for what the rows say and not for how old that is, which every answer tells in its
-// headers, a 304 too.
-func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapshot, kind string, make func(tag string) ([]byte, error)) error {
-	tag := s.etag(r, snap)
+// send answers with what is made of snap, which it is not for who has it already.
+func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapshot, kind string, make func() ([]byte, error)) error {
+	tag := tagAt(snap, s.addressOf(r, snap))
 	var body []byte
 	if r.Header.Get("If-None-Match") != tag {
 		var err error
-		if body, err = make(tag); err != nil {
+		if body, err = make(); err != nil {
 			return err
 		}
 	}
+	deliver(w, r, snap, kind, tag, body)
+	return nil
+}
+
+// deliver writes the answer. The tag is a weak one: it stands for what the rows say and not for how old
+// that is, which every answer tells in its headers, a 304 too.
+func deliver(w http.ResponseWriter, r *http.Request, snap status.Snapshot, kind, tag string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("ETag", tag)
@@ -214,16 +231,20 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, snap status.Snapsh
 		h.Set("Rota-Stale", "true")
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
-	return nil
 }
 
-// etag differs where the rows say something else, where they become stale, between builds, whose
-// pages may look different, and between those who may do more and less.
-func (s *server) etag(r *http.Request, snap status.Snapshot) string {
+// tagAt is what tells an answer at an address from the next.
+func tagAt(snap status.Snapshot, address uint64) string {
+	return fmt.Sprintf(`W/"%s-%x"`, snap.Tag, address)
+}
+
+// addressOf differs where what is shown does not only differ by what the rows say: where they become
+// stale, between builds, whose pages may look different, and between those who may do more and less.
+func (s *server) addressOf(r *http.Request, snap status.Snapshot) uint64 {
 	f := fnv.New64a()
 	can, who := rightsOf(r)
 	fmt.Fprintf(f, "%s %q %q %q %q %t %t %v %q %q", build, s.Version, s.Environment, s.EnvironmentColor, r.URL.RequestURI(), isPart(r), snap.Stale, can, who, noticeOf(r))
-	return fmt.Sprintf(`W/"%s-%x"`, snap.Tag, f.Sum64())
+	return f.Sum64()
 }
 
 // An imprint tells pages apart, those that only time does too.
