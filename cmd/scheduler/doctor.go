@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
+
+	"rota/internal/web"
 )
 
 // The states of a finding.
@@ -325,6 +327,9 @@ func pageFinding(ctx context.Context, cfg Config) finding {
 	where := cfg.Listen
 	if host == "localhost" || ip != nil && ip.IsLoopback() {
 		where += ", which only this host reaches; --listen :8080 is for all"
+		if cfg.Auth == web.AuthNone {
+			where += "; whoever does may do everything, so behind a proxy use --auth"
+		}
 	}
 	err := health(ctx, io.Discard, cfg.Listen, "readyz")
 	if err == nil {

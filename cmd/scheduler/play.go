@@ -68,7 +68,7 @@ func (p *player) as(c *child) web.Player {
 	case p.awaits(c):
 		as.State, as.Acts = "about to be frozen", []web.Act{kill}
 	default:
-		as.State, as.Well = "runs", true
+		as.State, as.Well = "running", true
 		as.Acts = []web.Act{{Name: actFreeze, Label: "Freeze", Button: actFreeze}}
 		if wire != nil {
 			as.Acts = append(as.Acts, web.Act{Name: actCut, Label: "Cut off", Button: actCut})

@@ -81,8 +81,11 @@ func serve(ctx context.Context, cfg Config, owner string, jobs []registry.Job, a
 	if err != nil {
 		return coded(exitUsage, err)
 	}
-	if gate.ReadOnly != "" {
+	switch {
+	case gate.ReadOnly != "":
 		log.Warn("the page and the API are read-only", "why", gate.ReadOnly)
+	case cfg.Auth == web.AuthNone:
+		log.Info("whoever reaches the page from this machine may do everything: behind a proxy, use --auth", "listen", cfg.Listen)
 	}
 	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {

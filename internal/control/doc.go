@@ -33,6 +33,10 @@
 //
 // For each statement: what if it executes ten seconds late, what if its answer is lost?
 //
+//   - An order has two seconds. It commits behind a statement that looks at the clock, with no Sync in
+//     between: what a server that hung executes later is not done. So without an answer nothing was
+//     done as long as no COMMIT was sent ([ErrSilent]); else it is not known ([ErrUnknown]), and not
+//     done later.
 //   - A look that is late settles only what can never be carried out any more.
 //   - A settlement changes a request that is open, and nothing else. Its answer lost, it is sent
 //     again, and finds nothing to do.

@@ -58,12 +58,12 @@ const usualEvents = 100
 const (
 	beganSQL = `
 SELECT acquired_at AS at, 'began' AS kind, epoch AS n, job_name AS name, owner, NULL AS reason
-  FROM terms WHERE ($3::text = '' OR job_name = $3) AND acquired_at <= $1 AND (acquired_at, 'began', epoch, job_name COLLATE "C") < ($1::timestamptz, $4::text, $5::bigint, $6::text)
+  FROM terms WHERE NOT starts_with(owner, '` + nobodys + `') AND ($3::text = '' OR job_name = $3) AND acquired_at <= $1 AND (acquired_at, 'began', epoch, job_name COLLATE "C") < ($1::timestamptz, $4::text, $5::bigint, $6::text)
  ORDER BY at DESC, n DESC, job_name COLLATE "C" DESC LIMIT $2`
 
 	endedSQL = `
 SELECT ended_at AS at, 'ended' AS kind, epoch AS n, job_name AS name, owner, end_reason AS reason
-  FROM terms WHERE ($3::text = '' OR job_name = $3) AND ended_at <= $1 AND (ended_at, 'ended', epoch, job_name COLLATE "C") < ($1::timestamptz, $4::text, $5::bigint, $6::text)
+  FROM terms WHERE NOT starts_with(owner, '` + nobodys + `') AND ($3::text = '' OR job_name = $3) AND ended_at <= $1 AND (ended_at, 'ended', epoch, job_name COLLATE "C") < ($1::timestamptz, $4::text, $5::bigint, $6::text)
  ORDER BY at DESC, n DESC, job_name COLLATE "C" DESC LIMIT $2`
 
 	askedSQL = `

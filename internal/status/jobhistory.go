@@ -47,7 +47,7 @@ const (
 SELECT t.*
   FROM unnest($1::text[]) AS l(lease),
        LATERAL (SELECT job_name, epoch, owner, acquired_at, ended_at, end_reason
-                  FROM terms WHERE job_name = l.lease
+                  FROM terms WHERE job_name = l.lease AND NOT starts_with(owner, '` + nobodys + `')
                  ORDER BY epoch DESC LIMIT $2) t
  ORDER BY acquired_at DESC, epoch DESC LIMIT $2`
 

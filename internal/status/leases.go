@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,9 +39,13 @@ SELECT l.job_name, l.owner, l.epoch, l.expires_at, l.acquired_at,
         ORDER BY id DESC LIMIT 1) s ON true
   LEFT JOIN LATERAL (
        SELECT epoch, owner, ended_at, end_reason
-         FROM terms WHERE job_name = l.job_name AND ended_at IS NOT NULL
+         FROM terms WHERE job_name = l.job_name AND ended_at IS NOT NULL AND NOT starts_with(owner, '` + nobodys + `')
         ORDER BY epoch DESC LIMIT 1) t ON true
  ORDER BY l.job_name COLLATE "C"`
+
+// nobodys begins the owner of a row whose epoch a revoke has raised: it has the form of a term, and
+// nobody leads by it.
+const nobodys = "revoked by "
 
 const refusedSQL = `SELECT lease, sum(refused) FROM runs WHERE refused > 0 GROUP BY lease`
 
@@ -170,7 +175,7 @@ func judge(l *Lease, asOf, expires time.Time) {
 		l.State, l.ExpiresAt, l.AcquiredAt = Never, time.Time{}, time.Time{}
 	default:
 		l.State = Free
-		if l.LastEnd == nil || l.LastEnd.Epoch < l.Epoch { // history notes an expiry at the next takeover
+		if (l.LastEnd == nil || l.LastEnd.Epoch < l.Epoch) && !strings.HasPrefix(l.Owner, nobodys) { // history notes an expiry at the next takeover
 			l.LastEnd = &Term{Epoch: l.Epoch, Owner: l.Owner, EndedAt: l.ExpiresAt, Reason: "expired"}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"rota/internal/control"
 	"rota/internal/registry"
 	"rota/internal/status"
 )
@@ -64,6 +65,7 @@ type waiting struct {
 	Kind, By string
 	Reason   string
 	Since    *instant
+	Withdraw *order // nil: it cannot be withdrawn, or not by who looks
 }
 
 // A reignChart is the timeline of one lease.
@@ -140,7 +142,12 @@ func (s *server) jobView(name string, snap status.Snapshot, leases []status.Leas
 	}
 	h := past.Value
 	for _, o := range h.Open {
-		p.Waiting = append(p.Waiting, waiting{o.ID, strings.ReplaceAll(o.Kind, "_", " "), clip(o.By, 200), clip(o.Reason, 300), ago(o.MadeAt, snap.AsOf)})
+		w := waiting{o.ID, strings.ReplaceAll(o.Kind, "_", " "), clip(o.By, 200), clip(o.Reason, 300), ago(o.MadeAt, snap.AsOf), nil}
+		if b.can.Operate && o.Kind == string(control.Run) {
+			withdraw := b.order("withdraw", "Withdraw", fmt.Sprintf("/requests/%d/withdraw", o.ID))
+			w.Withdraw = &withdraw
+		}
+		p.Waiting = append(p.Waiting, w)
 	}
 	p.plan(s.jobNamed(name), leases, snap.AsOf)
 	p.reign(h.Terms, leases, snap.AsOf)

@@ -341,7 +341,7 @@ func TestShardsAreCountedAsLeasesAndRunAlone(t *testing.T) {
 		{"2", "", http.StatusSeeOther, 1},
 		{"", "", http.StatusSeeOther, 3},
 		{"4", "Shard 4: job &#34;sync&#34; has 3.", http.StatusBadRequest, 0},
-		{"x", "The shard &#34;x&#34; is no number.", http.StatusBadRequest, 0},
+		{"x", "The field shard is &#34;x&#34;: it must be a whole number", http.StatusBadRequest, 0},
 	} {
 		before := number(t, db, `SELECT count(*) FROM requests`)
 		w := giveOrder(h, "/jobs/sync/run", "application/x-www-form-urlencoded", "shard="+tt.shard)

@@ -130,6 +130,9 @@ func replica(r status.Replica, asOf time.Time) replicaRow {
 		PID: r.PID, Version: clip(r.Version, 60), Known: r.Standing != status.Outside,
 		Started: ago(r.StartedAt, asOf), Seen: ago(r.SeenAt, asOf), Path: "/?show=held&q=" + url.QueryEscape(clip(r.ID, 200)),
 	}
+	if r.Standing == status.Draining && r.Leases == 0 {
+		row.Standing.Word, row.Standing.Title = "drained", "it has given up all it led, and takes nothing until it is started again"
+	}
 	if row.ID == nil {
 		row.ID = &holder{Host: "no name"}
 	}

@@ -118,7 +118,7 @@ func (s *server) runView(rec status.RunRecord, snap status.Snapshot, b bearings)
 	}
 	if q := rec.Request; q != nil {
 		p.Trigger = "a request"
-		p.Request = &waiting{q.ID, q.Kind, clip(q.By, 200), clip(q.Reason, 300), at(q.MadeAt)}
+		p.Request = &waiting{q.ID, q.Kind, clip(q.By, 200), clip(q.Reason, 300), at(q.MadeAt), nil}
 		if len(q.Args) > 0 {
 			p.Args, p.ArgsOf = indented(q.Args), "given with the request; the rest is the job's own"
 		}

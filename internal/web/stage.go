@@ -161,6 +161,14 @@ func playerOf(p Player, snap status.Snapshot, b bearings) playerView {
 	if !p.Well {
 		v.Mark = mark{Class: "warn", Icon: "▲", Word: p.State}
 	}
+	for _, r := range snap.Replicas {
+		if p.Well && r.ID == p.Owner && r.Standing == status.Draining {
+			v.Mark = standings[status.Draining]
+			if r.Leases == 0 {
+				v.Mark.Word, v.Mark.Title = "drained", "it has given up all it led, and takes nothing until it is started again"
+			}
+		}
+	}
 	n := 0
 	for _, l := range snap.Leases {
 		if l.State == status.Held && l.Owner == p.Owner && p.Owner != "" {
