@@ -44,10 +44,14 @@ func leasesListCommand(env []string, cfg *Config) *cobra.Command {
 // reachable refuses a command that needs a database and has not been told of one, or of one that
 // does not answer.
 func reachable(ctx context.Context, cfg Config, env []string) error {
+	return reachableWithin(ctx, cfg, env, 5*time.Second)
+}
+
+func reachableWithin(ctx context.Context, cfg Config, env []string, patience time.Duration) error {
 	if err := errors.Join(requireDatabase(cfg, env), cfg.validateDatabase()); err != nil {
 		return coded(exitUsage, err)
 	}
-	return awaitDatabase(ctx, cfg.DatabaseURL, 5*time.Second, cfg.logger(io.Discard))
+	return awaitDatabase(ctx, cfg.DatabaseURL, patience, cfg.logger(io.Discard))
 }
 
 // requireDatabase refuses to guess: libpq's own default, a socket and the user's name, would hide

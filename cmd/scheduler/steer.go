@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
@@ -57,11 +58,14 @@ func operator() string {
 	return name + "@" + host
 }
 
+// deskPatience bounds the way to the desk, at which an order has as long again.
+const deskPatience = 2 * time.Second
+
 // atDesk has f give an order at the database, and gives its error the exit code.
 func atDesk(cmd *cobra.Command, cfg Config, env []string, f func(context.Context, *control.Desk) error) error {
 	ctx := cmd.Context()
-	if err := reachable(ctx, cfg, env); err != nil {
-		return err
+	if err := reachableWithin(ctx, cfg, env, deskPatience); err != nil {
+		return fmt.Errorf("nothing was done: %w", err)
 	}
 	jobs, err := loadJobs("")
 	if err != nil {

@@ -1,9 +1,12 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,6 +113,23 @@ func eventsPath(q status.EventsOf, before string) string {
 	return "/events?" + v.Encode()
 }
 
+// detailWords are what a line of the audit says besides, each by its name.
+func detailWords(detail json.RawMessage) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(detail, &members) != nil {
+		return string(detail)
+	}
+	said := make([]string, 0, len(members))
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := string(members[name])
+		if text := ""; json.Unmarshal(members[name], &text) == nil {
+			value = text
+		}
+		said = append(said, strings.ReplaceAll(name, "_", " ")+" "+value)
+	}
+	return strings.Join(said, "; ")
+}
+
 func eventOf(e status.Event, jobs map[string]string, asOf time.Time) eventRow {
 	row := eventRow{
 		When: at(e.At), Ago: ago(e.At, asOf), Lease: clip(e.Lease, 200), Epoch: e.Epoch, Owner: holderOf(e.Owner), Why: clip(e.Reason, 1000),
@@ -131,9 +151,7 @@ func eventOf(e status.Event, jobs map[string]string, asOf time.Time) eventRow {
 	row.Key = "asked " + strconv.FormatInt(l.ID, 10)
 	row.What = foreign("busy", "▸", strings.ReplaceAll(l.Action, "_", " "), "in the audit")
 	row.Actor, row.Via, row.Owner = clip(l.Actor, 200), l.Via, holderOf(l.Replica)
-	if len(l.Detail) > 0 && string(l.Detail) != "null" {
-		row.Detail = clip(string(l.Detail), 1000)
-	}
+	row.Detail = clip(detailWords(l.Detail), 1000)
 	if row.Lease == status.AllJobs {
 		row.Lease, row.Path = "all jobs", ""
 	}

@@ -45,6 +45,7 @@ type jobRow struct {
 	Meter                         *meter
 	Words, Raw, Zone              string
 	Next, Overdue                 *instant
+	Skips                         bool // the next tick, for it is paused until after
 	Last                          *lastRun
 	Success                       *instant
 	Failing                       bool
@@ -206,6 +207,7 @@ func row(l *status.Lease, asOf time.Time) jobRow {
 	}
 	r.Last = last(l.Last, asOf)
 	r.Paused = paused(l.Paused, asOf)
+	r.Skips = l.Paused != nil && (l.Paused.Until.IsZero() || l.Paused.Until.After(l.NextTick))
 	return r
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"rota/internal/pgtest"
 	"rota/internal/registry"
+	"rota/internal/status"
 )
 
 // P10: what a form says will come of an order is what comes of it, for this job as it is.
@@ -103,5 +104,36 @@ func TestARevokeIsToldOfTheTermThatItEnded(t *testing.T) {
 	page := get(t, h, "/").Body.String()
 	if !strings.Contains(page, "before: <bdi>revoked</bdi>") || !strings.Contains(page, "epoch 42, led by "+leader) {
 		t.Errorf("the jobs do not tell whose term was ended:\n%s", page)
+	}
+}
+
+// The next tick of a job that is paused until after it is not done, and the page says so.
+func TestATickThatAPauseWillSkipIsToldAsSuch(t *testing.T) {
+	t.Parallel()
+	asOf := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		paused *status.Pause
+		skips  bool
+	}{
+		"not paused":          {nil, false},
+		"paused until it is":  {&status.Pause{}, true},
+		"paused beyond it":    {&status.Pause{Until: asOf.Add(time.Hour)}, true},
+		"paused until before": {&status.Pause{Until: asOf.Add(time.Second)}, false},
+	} {
+		if r := row(&status.Lease{NextTick: asOf.Add(time.Minute), Paused: tt.paused}, asOf); r.Skips != tt.skips {
+			t.Errorf("%s: it is skipped: %t", name, r.Skips)
+		}
+	}
+}
+
+func TestWhatAnEventSaysBesidesIsToldInWords(t *testing.T) {
+	t.Parallel()
+	for detail, want := range map[string]string{
+		``: "", `null`: "", `{}`: "", `{"new_epoch": 43, "epoch": 42}`: "epoch 42; new epoch 43", `{"until": "2026-03-01T08:00:00Z"}`: "until 2026-03-01T08:00:00Z",
+		`{"args": {"Limit": 3}}`: `args {"Limit": 3}`, `[1]`: "[1]",
+	} {
+		if got := detailWords([]byte(detail)); got != want {
+			t.Errorf("%s: %q, want %q", detail, got, want)
+		}
 	}
 }
