@@ -1,3 +1,5 @@
+//go:build prove
+
 package scheduler
 
 import (
@@ -13,7 +15,7 @@ import (
 
 // A lead that waits for its next tick takes less than 9 KiB, with the stack of its goroutine and with the
 // context and the channels of its term, which the lease's own memory has once more.
-func TestIdleLeadTakesLittleMemory(t *testing.T) {
+func TestProveIdleLeadTakesLittleMemory(t *testing.T) {
 	const n = 2000
 	jobs := make([]registry.Job, n)
 	for i := range jobs {

@@ -1,3 +1,5 @@
+//go:build prove
+
 package lease
 
 import (
@@ -11,7 +13,7 @@ import (
 
 // A term that is led takes less than 7 KiB with its lease, of which about a half is its goroutine, beside
 // what its lead needs.
-func TestLedLeaseTakesLittleMemory(t *testing.T) {
+func TestProveLedLeaseTakesLittleMemory(t *testing.T) {
 	const n = 10_000
 	leases, names := make([]Lease, n), make([]string, n)
 	for i := range leases {
