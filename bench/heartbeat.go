@@ -77,7 +77,7 @@ func (w *world) ourRound(ctx context.Context, n int) (result round, err error) {
 	for i := range 3 {
 		r, err := w.replica(ctx, fmt.Sprint("replica", i), pace{3 * time.Second, time.Second}, named(n), func(t *lease.Term) {
 			led.Add(1)
-			untilOver(t)
+			stay(t)
 		})
 		if err != nil {
 			return result, err

@@ -79,6 +79,14 @@ func untilOver(t *lease.Term) {
 	}
 }
 
+// stay is what a lead does that keeps its lease although others could take it.
+func stay(t *lease.Term) {
+	select {
+	case <-t.Asked():
+	case <-t.Context().Done():
+	}
+}
+
 func named(n int) (leases []lease.Lease) {
 	for i := range n {
 		name := fmt.Sprintf("job%06d", i)
