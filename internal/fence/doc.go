@@ -133,7 +133,8 @@
 //
 // Any number of small writes. Several transactions that hold one lease's epoch at once make it a
 // multixact, and tens of connections that write one row at a time for one job can use up its member
-// space within hours (11,000 writes a second on 32 connections): write in batches.
+// space within hours (11,000 writes a second on 32 connections): write in batches. Upserts of one
+// writer do so by themselves, for those that come at the same time share statements; transactions do not.
 //
 // Statements of a former leader that take long. The timeouts bound its pauses and its waits; one
 // long statement in a Tx is ended only where its backend may be, by a role that may signal it, on a

@@ -7,9 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Upsert writes a struct, or a slice of structs or of pointers to them, by their db tags: all rows
@@ -21,8 +23,10 @@ import (
 // empty slice writes nothing and asks the database nothing, but is refused too once the term is
 // known to be over. A shard's writer refuses rows that are another shard's.
 //
-// It waits at most half a second for a row that another transaction holds. A refusal is ErrFenced;
-// an error that leaves the outcome open is ErrUnknown; after any other nothing was written.
+// It waits at most half a second for a row that another transaction holds. Calls that upsert few rows of
+// one table at the same time may share a statement; if that fails, each is tried by itself, and waits
+// again. A refusal is ErrFenced; an error that leaves the outcome open is ErrUnknown; after any other
+// nothing was written.
 func (w *Writer) Upsert(ctx context.Context, t Table, rows any) error {
 	if err := w.upsert(ctx, t, rows); err != nil {
 		return fmt.Errorf("upsert %s: %w", t.Name, err)
@@ -41,32 +45,41 @@ func (w *Writer) upsert(ctx context.Context, t Table, rows any) error {
 	if err != nil || len(values) == 0 {
 		return err
 	}
+	if s, ok := w.statement(t.Name, typ); ok && len(values) <= fewRows {
+		rows, err := s.encode(values, w.shard)
+		if err != nil {
+			return w.judge(err, false)
+		}
+		if err, sent, apart := w.share(ctx, s, rows); !apart {
+			return w.judge(err, sent)
+		}
+	}
+	err, sent := w.alone(ctx, t, values, typ)
+	return w.judge(err, sent)
+}
+
+// alone upserts the rows in a statement of their own, and once more where the table has changed its
+// columns since they were looked up. It says whether an error came from the statement itself.
+func (w *Writer) alone(ctx context.Context, t Table, values []reflect.Value, typ reflect.Type) (err error, sent bool) {
 	ctx, stop := w.bound(ctx)
 	defer stop()
 	conn, err := w.db.Acquire(ctx)
 	if err != nil {
-		return w.judge(fmt.Errorf("nothing was written: %w", err), false)
+		return fmt.Errorf("nothing was written: %w", err), false
 	}
 	defer conn.Release()
-	err, sent := w.upsertOn(ctx, conn.Conn(), t, values, typ)
-	return w.judge(err, sent)
-}
-
-// upsertOn sends the statement, and sends it once more where the table has changed its columns
-// since they were looked up. It says whether an error came from the statement itself.
-func (w *Writer) upsertOn(ctx context.Context, conn *pgx.Conn, t Table, values []reflect.Value, typ reflect.Type) (err error, sent bool) {
 	s, cached := w.statement(t.Name, typ)
 	if cached {
-		err, sent = w.send(ctx, conn, s, values)
+		err, sent = w.sendValues(ctx, conn.Conn(), s, values)
 		if !outdated(err) {
 			return err, sent
 		}
 	}
-	s, lookup := prepare(ctx, conn, t, typ)
+	s, lookup := prepare(ctx, conn.Conn(), t, typ)
 	if lookup != nil {
 		return errors.Join(err, lookup), false
 	}
-	if err, sent = w.send(ctx, conn, s, values); err == nil {
+	if err, sent = w.sendValues(ctx, conn.Conn(), s, values); err == nil {
 		w.keep(t.Name, typ, s)
 	}
 	return err, sent
@@ -79,15 +92,16 @@ func outdated(err error) bool {
 	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "42") || pg.Code == "0A000")
 }
 
-// send sends the statement, and asks why where it has written nothing.
-func (w *Writer) send(ctx context.Context, conn *pgx.Conn, s *statement, values []reflect.Value) (err error, sent bool) {
-	rows, err := s.rows(conn.TypeMap(), values)
-	if err == nil {
-		err = s.checkShard(rows, w.shard)
-	}
+func (w *Writer) sendValues(ctx context.Context, conn *pgx.Conn, s *statement, values []reflect.Value) (err error, sent bool) {
+	rows, err := s.encode(values, w.shard)
 	if err != nil {
 		return err, false
 	}
+	return w.send(ctx, conn, s, rows)
+}
+
+// send sends the statement, and asks why where it has written nothing.
+func (w *Writer) send(ctx context.Context, conn *pgx.Conn, s *statement, rows [][]cell) (err error, sent bool) {
 	guard := []any{w.token.Lease, w.token.Owner, w.token.Epoch}
 	if len(rows) == 1 {
 		tag, err := conn.Exec(ctx, s.one, append(guard, single(rows[0])...)...)
@@ -113,6 +127,10 @@ type statement struct {
 	oids      []uint32
 	key       []int // positions in fields
 	shard     int   // that of the column which decides a row's shard; below 0: none does
+	turns     turns
+
+	mu    sync.Mutex // guards types, which remembers what it has found out
+	types *pgtype.Map
 }
 
 // upsertSQL's order of events: the guard looks at the lease and locks its epoch, which happens before
@@ -175,7 +193,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, t Table, typ reflect.Type) (*s
 		return nil, err
 	}
 	fields = slices.DeleteFunc(fields, func(f field) bool { return t.setByFence(f.column) })
-	s := &statement{fields: fields}
+	s := &statement{fields: fields, types: conn.TypeMap().Copy(), turns: turns{longest: longest}}
 	var into, one, many, params, names, set []string
 	for i, f := range fields {
 		c, ok := columns[f.column]

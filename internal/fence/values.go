@@ -18,9 +18,23 @@ type cell struct {
 	null bool
 }
 
-// rows are the values in the order of their keys, so that two upserts that meet the same rows do
-// not deadlock.
-func (s *statement) rows(m *pgtype.Map, values []reflect.Value) ([][]cell, error) {
+// encode makes rows of the values, in the order of their keys, so that two upserts that meet the same
+// rows do not deadlock. It refuses those that are another shard's.
+func (s *statement) encode(values []reflect.Value, own Shard) ([][]cell, error) {
+	rows, err := s.cells(values)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, s.compareKeys)
+	if i := s.repeated(rows); i >= 0 {
+		return nil, fmt.Errorf("two rows have the key %s", s.keyText(rows[i]))
+	}
+	return rows, s.checkShard(rows, own)
+}
+
+func (s *statement) cells(values []reflect.Value) ([][]cell, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	rows := make([][]cell, len(values))
 	cells := make([]cell, len(values)*len(s.fields))
 	buf := make([]byte, 0, 64) // not nil, which would mean NULL
@@ -28,7 +42,7 @@ func (s *statement) rows(m *pgtype.Map, values []reflect.Value) ([][]cell, error
 		row := cells[i*len(s.fields) : (i+1)*len(s.fields)]
 		for j, f := range s.fields {
 			var err error
-			if row[j], buf, err = cellOf(m, s.oids[j], v, f, buf[:0]); err != nil {
+			if row[j], buf, err = cellOf(s.types, s.oids[j], v, f, buf[:0]); err != nil {
 				return nil, fmt.Errorf("row %d: %w", i, err)
 			}
 		}
@@ -39,13 +53,17 @@ func (s *statement) rows(m *pgtype.Map, values []reflect.Value) ([][]cell, error
 		}
 		rows[i] = row
 	}
-	slices.SortFunc(rows, s.compareKeys)
+	return rows, nil
+}
+
+// repeated is the place of a row, among rows in order, with the key of the one before; below 0: there is none.
+func (s *statement) repeated(rows [][]cell) int {
 	for i := 1; i < len(rows); i++ {
 		if s.compareKeys(rows[i-1], rows[i]) == 0 {
-			return nil, fmt.Errorf("two rows have the key %s", s.keyText(rows[i]))
+			return i
 		}
 	}
-	return rows, nil
+	return -1
 }
 
 // checkShard refuses rows that are another shard's.
