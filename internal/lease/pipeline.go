@@ -1,10 +1,13 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +39,9 @@ type segment []statement
 const settings = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
        set_config('synchronous_commit', 'on', true), set_config('plan_cache_mode', 'force_custom_plan', true),
        set_config('work_mem', '64MB', true), set_config('jit', 'off', true), set_config('rota.reason', $2, true)`
+
+// briefSettings are settings under which a statement waits for a lock no longer than patience.
+var briefSettings = strings.Replace(settings, "'lock_timeout', $1", fmt.Sprintf("'lock_timeout', '%dms'", patience.Milliseconds()), 1)
 
 // leaseTx is the statements in a transaction of their own that is bounded by ctx on the server too.
 // It is READ COMMITTED whatever the role's default: each statement must see what committed before
@@ -69,45 +75,59 @@ func boundedTx(ctx context.Context, settings, reason string, body ...statement) 
 	return append(append(s, body...), statement{sql: "COMMIT"})
 }
 
-// run is runOn a connection of the pool.
+// run sends the segments in one round trip on a connection of the pool, and returns the first error.
 func run(ctx context.Context, db *pgxpool.Pool, segments ...segment) error {
+	return cmp.Or(runEach(ctx, db, segments...)...)
+}
+
+// runEach is run with an error for each segment: nil if all of it, COMMIT included, came through.
+func runEach(ctx context.Context, db *pgxpool.Pool, segments ...segment) []error {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return each(fmt.Errorf("connect: %w", err), segments)
 	}
 	// A connection that is left in a transaction is closed by Release.
 	defer conn.Release()
-	return runOn(ctx, conn.Conn(), segments...)
+	return exchange(ctx, conn.Conn(), segments)
 }
 
-// runOn sends the segments in one round trip, a Sync after each: what one of them did stays done if a
-// later one fails. (A pgx.Batch would be one transaction.) Statements are unnamed, and never prepared.
+func each(err error, segments []segment) []error {
+	return slices.Repeat([]error{err}, len(segments))
+}
+
+// runOn is run on a connection.
 func runOn(ctx context.Context, conn *pgx.Conn, segments ...segment) error {
+	return cmp.Or(exchange(ctx, conn, segments)...)
+}
+
+// exchange sends the segments in one round trip, a Sync after each: what one of them did stays done if a
+// later one fails. (A pgx.Batch would be one transaction.) Statements are unnamed, and never prepared.
+func exchange(ctx context.Context, conn *pgx.Conn, segments []segment) []error {
 	types := conn.TypeMap()
 	p := conn.PgConn().StartPipeline(ctx)
 	for _, seg := range segments {
 		for _, st := range seg {
 			if err := send(p, types, st); err != nil {
 				_ = p.Close()
-				return err
+				return each(err, segments)
 			}
 		}
 		p.SendPipelineSync()
 	}
 	if err := p.Flush(); err != nil {
 		_ = p.Close()
-		return fmt.Errorf("send: %w", err)
+		return each(fmt.Errorf("send: %w", err), segments)
 	}
-	var first error
-	for _, seg := range segments {
-		if err := receive(p, types, seg); err != nil && first == nil {
-			first = err
-		}
+	errs := make([]error, len(segments))
+	for i, seg := range segments {
+		errs[i] = receive(p, types, seg)
 	}
-	if err := p.Close(); err != nil && first == nil {
-		first = err
+	if last := len(errs) - 1; errs[last] == nil {
+		errs[last] = p.Close()
+	} else {
+		_ = p.Close()
 	}
-	return first
+	return errs
 }
 
 func send(p *pgconn.Pipeline, types *pgtype.Map, st statement) error {
@@ -127,6 +147,8 @@ func send(p *pgconn.Pipeline, types *pgtype.Map, st statement) error {
 	return nil
 }
 
+var errGone = errors.New("the connection has gone")
+
 // receive reads the answers of a segment up to its Sync.
 func receive(p *pgconn.Pipeline, types *pgtype.Map, seg segment) error {
 	var first error
@@ -143,7 +165,7 @@ func receive(p *pgconn.Pipeline, types *pgtype.Map, seg segment) error {
 			next++
 		default:
 			if err == nil && result == nil {
-				return first // the connection has gone
+				return cmp.Or(first, errGone)
 			}
 		}
 		if err != nil {

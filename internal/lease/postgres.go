@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,7 @@ func NewPool(ctx context.Context, base *pgxpool.Config, owner string) (*pgxpool.
 type postgres struct {
 	db      *pgxpool.Pool
 	timeout time.Duration // of a call
+	held    atomic.Bool   // somebody held one of the rows at the last renewal
 }
 
 func newPostgres(db *pgxpool.Pool, timeout time.Duration) *postgres {
@@ -94,93 +96,6 @@ func (p *postgres) missing(ctx context.Context, names []string) (missing []strin
 	return missing, err
 }
 
-// Renewal. Each row is locked before the clock is read: an older renewal that had waited behind a
-// newer one would shorten it. Fenced writes do not lock this row, and what somebody else holds is
-// skipped, so that it costs that lease alone. All that are renewed together expire together.
-//
-// Nothing is joined, for a join under a row lock copies every row of its other side: IS TRUE keeps
-// the planner from making one, and leaves a hash table that each row is looked up in. What has been
-// locked is updated by its place. If another transaction put a newer version of the row there after
-// the snapshot, nothing is found at that place, and the lease counts as locked: it is tried again.
-//
-// The answer is how many were renewed, and what was not, if anything. The rows are locked as they lie
-// in the table: nothing waits here, so that no order is needed, and a sort took a tenth of the time.
-const renewSQL = `
-WITH mine AS MATERIALIZED (
-    SELECT l.ctid AS place FROM leadership l
-     WHERE l.owner = $1 AND l.expires_at > clock_timestamp()
-       AND ((l.job_name, l.epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))) IS TRUE
-       FOR NO KEY UPDATE OF l SKIP LOCKED
-), clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM mine) AS locked_first
-), renewed AS (
-    UPDATE leadership l SET expires_at = (SELECT at FROM clock) + $4::interval
-     WHERE l.ctid = ANY (ARRAY(SELECT place FROM mine)) AND l.owner = $1
-    RETURNING l.job_name, l.epoch
-), told AS MATERIALIZED (
-    SELECT count(*) AS n FROM renewed
-)
-SELECT 2 AS verdict, n, NULL::bigint[] FROM told
-UNION ALL
-SELECT CASE WHEN l.owner = $1 AND l.epoch = a.epoch AND l.expires_at > clock_timestamp() THEN 1 ELSE 0 END,
-       count(*), array_agg(a.i)
-  FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a(job_name, epoch, i)
-  LEFT JOIN leadership l ON l.job_name = a.job_name
- WHERE (SELECT n FROM told) < cardinality($2)
-   AND NOT EXISTS (SELECT FROM renewed r WHERE r.job_name = a.job_name AND r.epoch = a.epoch)
- GROUP BY 1`
-
-func (p *postgres) renew(ctx context.Context, owner string, lease time.Duration, held []holding) ([]verdict, error) {
-	verdicts := make([]verdict, len(held))
-	if err := run(ctx, p.db, leaseTx(ctx, "", verdictStatement(renewSQL, owner, held, verdicts, lease))); err != nil {
-		return nil, fmt.Errorf("renew %d leases: %w", len(held), err)
-	}
-	return verdicts, nil
-}
-
-// verdictStatement is a statement over holdings. It answers with how many came through, and with the
-// places in the list of those that did not. An answer that does not speak of each is an error.
-func verdictStatement(sql, owner string, held []holding, verdicts []verdict, more ...any) statement {
-	names, epochs := make([]string, len(held)), make([]int64, len(held))
-	for i, h := range held {
-		names[i], epochs[i] = h.name, h.epoch
-	}
-	return statement{sql: sql, args: append([]any{owner, names, epochs}, more...), read: func(rows pgx.Rows) error {
-		return readVerdicts(rows, verdicts)
-	}}
-}
-
-func readVerdicts(rows pgx.Rows, verdicts []verdict) error {
-	told := make([]verdict, len(verdicts))
-	for i := range told {
-		told[i] = renewed
-	}
-	var v int32
-	var n, through, others int64
-	var places []int64
-	_, err := pgx.ForEachRow(rows, []any{&v, &n, &places}, func() error {
-		if verdict(v) == renewed {
-			through += n
-			return nil
-		}
-		for _, i := range places {
-			if told[i-1] == renewed { // else it is told twice, and the sum below is short
-				told[i-1] = verdict(v)
-				others++
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if through+others != int64(len(verdicts)) {
-		return fmt.Errorf("%d verdicts on %d leases", through+others, len(verdicts))
-	}
-	copy(verdicts, told)
-	return nil
-}
-
 // Membership, and a look at everybody: one row for each owner, with how many of its leases are unexpired
 // and which have expired or are out of force, and for each job of which it has several, one; one for
 // each other member, and one for each job that has, or had, several leases. It takes no locks: an
@@ -223,34 +138,6 @@ RETURNING draining`
 
 // memberAndLookSQL is both in one statement, and so a transaction by itself.
 const memberAndLookSQL = `WITH me AS (` + memberSQL + `)` + lookSQL
-
-func (p *postgres) beat(ctx context.Context, m member, held []holding) ([]verdict, look, error) {
-	verdicts := make([]verdict, len(held))
-	renewed := false
-	renewal := verdictStatement(renewSQL, m.owner, held, verdicts, m.lease)
-	read := renewal.read
-	renewal.read = func(rows pgx.Rows) error {
-		err := read(rows)
-		renewed = err == nil
-		return err
-	}
-	l := look{}
-	self := statement{sql: memberAndLookSQL, read: l.read, args: []any{
-		m.owner, m.host, int32(m.pid), m.version, m.started, m.lasts, m.offset, m.hints, m.draining, m.ability,
-	}}
-	segments := []segment{leaseTx(ctx, "", renewal), {self}}
-	if len(held) == 0 {
-		segments, renewed = segments[1:], true
-	}
-	err := run(ctx, p.db, segments...)
-	if err != nil {
-		err = fmt.Errorf("heartbeat with %d leases: %w", len(held), err)
-	}
-	if !renewed {
-		verdicts = nil
-	}
-	return verdicts, l, err
-}
 
 func (p *postgres) look(ctx context.Context, owner string) (look, error) {
 	l := look{}

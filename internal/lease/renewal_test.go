@@ -41,10 +41,30 @@ func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
 	}
 }
 
+// renewals are the two ways to renew, by their call: of what was locked, and of all.
+var renewals = map[string]func(s *postgres, ctx context.Context, held []holding) ([]verdict, error){
+	"renew": func(s *postgres, ctx context.Context, held []holding) ([]verdict, error) {
+		return s.renew(ctx, "r1", hour, held)
+	},
+	"beat": func(s *postgres, ctx context.Context, held []holding) ([]verdict, error) {
+		v, _, err := s.beat(ctx, self("r1"), held)
+		return v, err
+	},
+}
+
 // P8: a row that somebody holds costs that lease alone, and at once: the renewal answers while the
 // row is still held, and renews the others. A fenced write's lock is no hindrance to its own lease.
 func TestRenewalDoesNotWaitForAHeldRow(t *testing.T) {
 	t.Parallel()
+	for call, renew := range renewals {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			doesNotWaitForAHeldRow(t, renew)
+		})
+	}
+}
+
+func doesNotWaitForAHeldRow(t *testing.T, renew func(s *postgres, ctx context.Context, held []holding) ([]verdict, error)) {
 	db := pgtest.New(t)
 	s := newPostgres(db, time.Second)
 	must(t, s.register(t.Context(), []string{"a", "b"}, *newAbility([]string{"a", "b"})))
@@ -59,13 +79,17 @@ func TestRenewalDoesNotWaitForAHeldRow(t *testing.T) {
 		before := query[time.Time](t, db, "SELECT expires_at FROM leadership WHERE job_name = 'b'")
 		// One that waited would end in an error by this deadline, for the row is held until it has answered.
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		v, err := s.renew(ctx, "r1", hour, []holding{{"a", 1}, {"b", 1}})
+		v, err := renew(s, ctx, []holding{{"a", 1}, {"b", 1}})
 		cancel()
 		if err != nil || !slices.Equal(v, []verdict{want, renewed}) {
 			t.Errorf("held FOR %s: verdicts %v, %v; want %v and renewed", strength, v, err, want)
 		}
 		if !query[time.Time](t, db, "SELECT expires_at FROM leadership WHERE job_name = 'b'").After(before) {
 			t.Errorf("held FOR %s: the other lease was not renewed", strength)
+		}
+		// As long as it is held no heartbeat waits for it again.
+		if s.held.Load() != (want == locked) {
+			t.Errorf("held FOR %s: the next heartbeat reckons with a held row: %v", strength, s.held.Load())
 		}
 		must(t, holder.Rollback(t.Context()))
 	}
@@ -102,6 +126,15 @@ END $$;`
 // not shortened, a release not revived, another's term not touched. The lease is asked about again.
 func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
 	t.Parallel()
+	for call, renew := range renewals {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			overtakenChangesNothing(t, renew)
+		})
+	}
+}
+
+func overtakenChangesNothing(t *testing.T, renew func(s *postgres, ctx context.Context, held []holding) ([]verdict, error)) {
 	for name, c := range map[string]struct {
 		overtake string
 		again    verdict
@@ -133,7 +166,7 @@ func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
 			var late []verdict
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				late, err = newPostgres(slow, 20*time.Second).renew(context.Background(), "r1", hour, []holding{{"a", 1}})
+				late, err = renew(newPostgres(slow, 20*time.Second), context.Background(), []holding{{"a", 1}})
 			})
 			await(t, "it is under way", func() bool {
 				return query[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == 1
@@ -149,13 +182,36 @@ func TestRenewalThatIsOvertakenChangesNothing(t *testing.T) {
 			if after := query[string](t, db, row); after != before {
 				t.Errorf("the row went from %s to %s", before, after)
 			}
-			if slices.Contains(late, renewed) {
+			if slices.Contains(late, renewed) && c.again != renewed {
 				t.Error("it says that it renewed")
 			}
 			v, err := s.renew(t.Context(), "r1", hour, []holding{{"a", 1}})
 			must(t, err)
 			if v[0] != c.again {
 				t.Errorf("asked again: %v, want %v", v[0], c.again)
+			}
+		})
+	}
+}
+
+// P5: a renewal counts once it has committed. What the statement said before that, to a heartbeat
+// whose COMMIT then failed or was never answered, moves no deadline.
+func TestRenewalThatDoesNotCommitIsNone(t *testing.T) {
+	t.Parallel()
+	for call, renew := range renewals {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			s := newPostgres(db, time.Second)
+			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
+			mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
+			_, err := db.Exec(t.Context(), `
+				CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at COMMIT'; END $$;
+				CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON leadership DEFERRABLE INITIALLY DEFERRED
+				   FOR EACH ROW EXECUTE FUNCTION fail()`)
+			must(t, err)
+			if v, err := renew(s, t.Context(), []holding{{"a", 1}}); err == nil || slices.Contains(v, renewed) {
+				t.Errorf("verdicts %v, %v", v, err)
 			}
 		})
 	}
