@@ -48,7 +48,7 @@ func (e *election) lookAfterClaim() {
 
 // looked takes what a look says, and claims what it may.
 func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
-	e.clock.set(l.now, sent, now)
+	e.clock.set(l.received, l.answered, sent, now)
 	l.free = e.inForce(l)
 	e.company.seen(l, sent)
 	e.wakeAtExpiry(l, now)

@@ -165,12 +165,13 @@ type clock struct {
 	at   time.Duration // when, by sinceBoot
 }
 
-// set notes what the database said in a call that was sent and answered then. The middle of the
-// round trip is off by half of it at most.
-func (c *clock) set(said time.Time, sent, answered time.Duration) {
+// set notes when the database began with a call and when it had its answer, and when that was sent and
+// came. The middle of the one is that of the other, but for half of what the way took: how long the
+// database worked on it makes no difference.
+func (c *clock) set(received, told time.Time, sent, came time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.base, c.at = said, sent+(answered-sent)/2
+	c.base, c.at = received.Add(told.Sub(received)/2), sent+(came-sent)/2
 }
 
 func (c *clock) now(at time.Duration) time.Time {

@@ -133,7 +133,7 @@ func (m *memory) abilities(_ context.Context, ids []string) (found []ability, er
 func (m *memory) look(_ context.Context, owner string) (look, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := look{now: m.now(), all: len(m.rows)}
+	l := look{now: m.now(), received: m.now(), answered: m.now(), all: len(m.rows)}
 	for job, s := range m.shards {
 		if l.counts == nil {
 			l.counts = map[string]int{}

@@ -36,9 +36,12 @@ type segment []statement
 //   - jit: compiling a statement for thousands of leases takes longer than executing it: 10,000 were
 //     acquired in 0.7 s without, in 2.8 s with it;
 //   - rota.reason: why the terms that it ends end, for their row in terms.
+//
+// The last column is when the database began with it; see receivedAt.
 const settings = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
        set_config('synchronous_commit', 'on', true), set_config('plan_cache_mode', 'force_custom_plan', true),
-       set_config('work_mem', '64MB', true), set_config('jit', 'off', true), set_config('rota.reason', $2, true)`
+       set_config('work_mem', '64MB', true), set_config('jit', 'off', true), set_config('rota.reason', $2, true),
+       pg_catalog.clock_timestamp()`
 
 // briefSettings are settings under which a statement waits for a lock no longer than patience.
 var briefSettings = strings.Replace(settings, "'lock_timeout', $1", fmt.Sprintf("'lock_timeout', '%dms'", patience.Milliseconds()), 1)
@@ -62,6 +65,16 @@ const changeSettings = `SELECT set_config('statement_timeout', $1, true), set_co
 // changeTx is leaseTx for those.
 func changeTx(ctx context.Context, reason string, body ...statement) segment {
 	return boundedTx(ctx, changeSettings, reason, body...)
+}
+
+// receivedAt has a lease transaction say when the database began with it.
+func (s segment) receivedAt(at *time.Time) {
+	s[1].read = func(rows pgx.Rows) error {
+		columns := make([]any, len(rows.FieldDescriptions()))
+		columns[len(columns)-1] = at
+		_, err := pgx.ForEachRow(rows, columns, func() error { return nil })
+		return err
+	}
 }
 
 // boundedTx is leaseTx with settings of which $1 is the time that is left and $2 the reason.

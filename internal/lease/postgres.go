@@ -104,7 +104,8 @@ func (p *postgres) missing(ctx context.Context, names []string) (missing []strin
 // Shards are counted by themselves, for the planner knows how many owners there are, and not how many
 // jobs a name stands for: it would sort all leases.
 const lookSQL = `
-SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}')
+SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}'),
+       clock_timestamp()
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
   LEFT JOIN (
        SELECT 'lease' AS kind, owner, NULL AS word, count(*) FILTER (WHERE expires_at > now.at AND owner <> '') AS n,
@@ -154,7 +155,7 @@ func (l *look) read(rows pgx.Rows) error {
 	var earliest time.Time
 	var free []string
 	loads := map[string]int{} // places in owners
-	_, err := pgx.ForEachRow(rows, []any{&l.now, &kind, &owner, &word, &n, &earliest, &free}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&l.now, &kind, &owner, &word, &n, &earliest, &free, &l.answered}, func() error {
 		switch {
 		case kind == nil:
 		case *kind == "peer":
@@ -179,6 +180,9 @@ func (l *look) read(rows pgx.Rows) error {
 		}
 		return nil
 	})
+	if l.received.IsZero() {
+		l.received = l.now
+	}
 	return err
 }
 

@@ -102,6 +102,8 @@ func (p *postgres) beatWith(ctx context.Context, m member, renewal segment, verd
 	segments := []segment{renewal, self}
 	if n == 0 {
 		segments = segments[1:]
+	} else {
+		renewal.receivedAt(&l.received)
 	}
 	errs := runEach(ctx, p.db, segments...)
 	if errs[0] != nil {

@@ -108,9 +108,12 @@ const (
 
 // A look is what the rows say of everybody.
 type look struct {
-	all    int       // how many leases there are
-	now    time.Time // the database's clock
-	peers  []peer    // the other members, unexpired and not draining
+	all int       // how many leases there are
+	now time.Time // the database's clock
+
+	received, answered time.Time // by it, when it began with the call, and when it had the answer
+
+	peers  []peer // the other members, unexpired and not draining
 	owners []load
 	free   []string       // leases that have expired, or are out of force
 	counts map[string]int // in force, of the jobs that have, or had, several leases
