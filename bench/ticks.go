@@ -77,7 +77,7 @@ func (w *world) crew(ctx context.Context, jobs []registry.Job) (c *crew, err err
 		return c, err
 	}
 	c.pools = append(c.pools, leases)
-	engine, err := w.pool(ctx, 6)
+	engine, err := w.pool(ctx, 7)
 	if err != nil {
 		return c, err
 	}

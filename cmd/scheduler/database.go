@@ -85,7 +85,7 @@ type pools struct {
 
 // replicaConns is how many connections a replica may have: those of its pools, one that listens, and
 // its witness's.
-const replicaConns = 6 + 6 + 12 + 2 + 2 + 1 + 1 + 1
+const replicaConns = 6 + 7 + 12 + 2 + 2 + 1 + 1 + 1
 
 // openPools makes those of a replica. Where no pooler is in between, statements stay prepared, which
 // spares the server their planning.
@@ -105,7 +105,7 @@ func openPools(ctx context.Context, address, owner string, pooled bool) (*pools,
 		pool       **pgxpool.Pool
 		kept, most int32 // a term begins with a raise and, beside it, a look at what earlier ones left
 		begun      func(context.Context, *pgx.Conn) error
-	}{{&p.engine, 2, 6, nil}, {&p.work, 0, 12, fence.Prepare}, {&p.page, 0, 2, nil}, {&p.desk, 0, 2, nil}, {&p.steer, 0, 1, nil}} {
+	}{{&p.engine, 2, 7, nil}, {&p.work, 0, 12, fence.Prepare}, {&p.page, 0, 2, nil}, {&p.desk, 0, 2, nil}, {&p.steer, 0, 1, nil}} {
 		if *each.pool, err = newPool(ctx, base.Copy(), lease.AppName(owner), each.kept, each.most, each.begun); err != nil {
 			p.close()
 			return nil, err

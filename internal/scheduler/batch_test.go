@@ -41,7 +41,7 @@ func TestThousandsOfBacklogsAreClaimedByBoundedStatements(t *testing.T) {
 				t.Fatalf("%d ticks are written off", len(c.passed))
 			}
 		}
-		if rows > batchSize+missedEach {
+		if rows > claimSize+missedEach {
 			t.Errorf("a statement makes %d rows", rows)
 		}
 		if first == nil {

@@ -173,6 +173,42 @@ func TestTakeoverWaitsForAClaimUnderWay(t *testing.T) {
 	}
 }
 
+// P8: of two claims that are under way at once, neither waits for the other, whichever commits first.
+func TestClaimsOfOtherLeasesDoNotWait(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := &postgres{db, "me"}
+	var asked []claim
+	for _, name := range []string{"first", "second"} {
+		token := leads(t, db, name, "me", 1)
+		begins(t, s, token)
+		asked = append(asked, ask(token, tick))
+	}
+	long(t, db)
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	c := asked[0]
+	_, err = tx.Exec(t.Context(), plainSQL, "me", []string{c.token.Lease}, []int64{1}, []string{c.job}, []time.Time{tick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := claims(t, s, asked...); got[asked[0].token].verdict != locked || got[asked[1].token].verdict != won {
+		t.Errorf("beside a claim of the first that is under way: %v", verdicts(got))
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := claims(t, s, asked[0])[asked[0].token]; got.verdict != won {
+		t.Errorf("once that came through it is %q", got.verdict)
+	}
+	if diff := cmp.Diff([]string{"first 1 1 me open", "second 1 1 me open"}, lines(t, db, runsSQL)); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+}
+
 // P7: after a lost answer the same is claimed again, and what was ours is recognised by owner and
 // epoch. It stays another's for everybody else, and is over once it has ended.
 func TestClaimWhoseAnswerWasLostIsStillOurs(t *testing.T) {

@@ -2,7 +2,8 @@
 //
 // A Scheduler does the work of the terms that the elector of its replica wins. It is three loops,
 // each with one statement under way at a time for however many leases: the opener begins terms, the
-// ticker claims ticks, the recorder writes the ends of runs. Beside them each term has its lead.
+// ticker claims ticks, with a second one in a rush, the recorder writes the ends of runs. Beside them each
+// term has its lead.
 //
 // # A lease on this replica
 //

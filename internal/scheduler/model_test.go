@@ -68,6 +68,7 @@ type model struct {
 	epoch int64
 	first time.Time // what the ticks count from
 	asked []control.Request
+	twin  bool // they lead another lease beside it, with the same ticks and claims of its own
 
 	mu      sync.Mutex
 	rand    *rand.Rand
@@ -75,13 +76,14 @@ type model struct {
 	away    bool // every call fails
 	running map[int64]int
 	calls   map[string]int // by tick and attempt
+	flying  map[string]int // claims under way, by owner and lease
 	sent    sync.WaitGroup // what executes late
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
 		t: t, store: newFakeStore(), rand: rand.New(rand.NewPCG(seed, seed)),
-		running: map[int64]int{}, calls: map[string]int{},
+		running: map[int64]int{}, calls: map[string]int{}, flying: map[string]int{},
 	}
 	m.job = registry.Job{
 		Name: "job", Schedule: registry.Every(m.upTo(9*time.Second).Truncate(time.Second) + time.Second), Run: m.run,
@@ -96,8 +98,11 @@ func newModel(t *testing.T, seed uint64) *model {
 	if m.chance(3) {
 		m.job.Jitter = max(0, m.upTo(m.job.Schedule.Period()))
 	}
+	twin := m.job
+	twin.Name, twin.Run, m.twin = "twin", idle, m.chance(3)
 	for i := range m.two {
-		m.two[i] = newBenchOf(t, fmt.Sprint("replica ", i), m.store, slog.DiscardHandler, m.job)
+		m.two[i] = newBenchOf(t, fmt.Sprint("replica ", i), m.store, slog.DiscardHandler, m.job, twin)
+		m.two[i].ticker.size = 1
 		wild := &wildStore{fakeStore: m.store, model: m}
 		m.two[i].ticker.store, m.two[i].opener.store, m.two[i].recorder.store = wild, wild, wild
 	}
@@ -231,11 +236,38 @@ func (m *model) handOver() {
 	m.terms[next] = newFakeTerm()
 	token := fence.Token{Lease: "job", Owner: m.two[next].cfg.Owner, Epoch: m.epoch}
 	m.store.set(func() { m.store.holder["job"] = token })
-	m.leads[next] = m.two[next].leads(m.terms[next], "job", m.epoch)
+	m.leads[next] = m.lead(next)
 	if m.first.IsZero() {
 		synctest.Wait()
 		m.wait(time.Second)
 		m.store.set(func() { m.first = m.store.last["job"] })
+	}
+}
+
+// lead has a replica lead what there is; the channel is closed once that is over.
+func (m *model) lead(replica int) <-chan struct{} {
+	returned := m.two[replica].leads(m.terms[replica], "job", m.epoch)
+	if !m.twin {
+		return returned
+	}
+	twin, all := m.two[replica].leads(m.terms[replica], "twin", m.epoch), make(chan struct{})
+	go func() {
+		<-returned
+		<-twin
+		close(all)
+	}()
+	return all
+}
+
+// flies notes that claims of some leases are under way, or are no longer.
+func (m *model) flies(asked []claim, by int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range asked {
+		key := c.token.Owner + " " + c.token.Lease
+		if m.flying[key] += by; m.flying[key] > 1 {
+			m.t.Errorf("%s is in two claims at once", key)
+		}
 	}
 }
 
@@ -268,7 +300,8 @@ func (m *model) check() {
 	said := m.job.Schedule.String() + fmt.Sprint(", ", m.job.Missed, ", ", m.job.Overlap, ", ", m.job.IfLost, ", ", m.job.Retry, ", jitter ", m.job.Jitter)
 	recorded := map[string]*fakeRun{}
 	requests := map[int64]bool{}
-	for _, r := range m.store.rows {
+	rows := slices.DeleteFunc(slices.Clone(m.store.rows), func(r *fakeRun) bool { return r.lease != "job" })
+	for _, r := range rows {
 		key := fmt.Sprint(r.tick.UTC(), " ", r.attempt)
 		calls := m.calls[key]
 		delete(m.calls, key)
@@ -302,7 +335,7 @@ func (m *model) check() {
 	}
 	until := m.store.now().Add(-2*m.job.Jitter - time.Second)
 	for tick := m.job.Schedule.Next(m.first); tick.Before(until); tick = m.job.Schedule.Next(tick) {
-		if recorded[fmt.Sprint(tick.UTC(), " 1")] == nil && !slices.ContainsFunc(m.store.rows, func(r *fakeRun) bool {
+		if recorded[fmt.Sprint(tick.UTC(), " 1")] == nil && !slices.ContainsFunc(rows, func(r *fakeRun) bool {
 			return r.ticks > 1 && !tick.Before(r.first) && !tick.After(r.tick)
 		}) {
 			m.t.Errorf("%s: the tick at %v is not on record", said, tick)
@@ -353,6 +386,8 @@ func (s *wildStore) begin(ctx context.Context, asked []opening) (map[fence.Token
 }
 
 func (s *wildStore) claim(ctx context.Context, asked []claim) (map[fence.Token]claimed, error) {
+	s.model.flies(asked, 1)
+	defer s.model.flies(asked, -1)
 	return wild(ctx, s, func(ctx context.Context) (map[fence.Token]claimed, error) { return s.fakeStore.claim(ctx, asked) })
 }
 

@@ -89,8 +89,8 @@ func New(cfg Config) (*Scheduler, error) {
 }
 
 // raisers is how many may raise at once: a raise may wait long for a row, and must leave connections
-// for claims and records.
-func raisers(engine *pgxpool.Pool) int { return max(1, int(engine.Config().MaxConns)-3) }
+// for two claims, a record and the terms that begin.
+func raisers(engine *pgxpool.Pool) int { return max(1, int(engine.Config().MaxConns)-4) }
 
 func newScheduler(cfg Config, s store, raisers int) (*Scheduler, error) {
 	if cfg.Log == nil {

@@ -23,15 +23,20 @@ type ticker struct {
 	mu      sync.Mutex
 	heap    heaped
 	entries map[*entry]struct{}
+	size    int       // of a claim, in rows
 	looked  time.Time // by the database's clock
-	gaps    []*entry  // to be walked, by one goroutine while there are any
+	flights int       // claims under way
+	helped  bool      // there is a second loop, in a rush
+	failing bool
+	gaps    []*entry // to be walked, by one goroutine while there are any
 	walking sync.WaitGroup
+	helping sync.WaitGroup
 	wake    chan struct{} // has room for one: there is a new earliest entry
 }
 
 func newTicker(s store, now func() time.Time, rec *recorder, settle func(int64, string), log *slog.Logger) *ticker {
 	return &ticker{
-		store: s, now: now, rec: rec, settle: settle, log: log,
+		store: s, now: now, rec: rec, settle: settle, log: log, size: claimSize,
 		entries: map[*entry]struct{}{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -149,20 +154,16 @@ func (k *ticker) place(e *entry) {
 // of the database's clock may change.
 const lookAgain = time.Second
 
-// run claims until ctx ends. One claim is under way at a time; it skips what is locked, so that
-// nobody's row holds up another's tick.
+// run claims until ctx ends. One claim is under way at a time, or two while more is due than one takes;
+// each skips what is locked, so that nobody's row holds up another's tick.
 func (k *ticker) run(ctx context.Context) {
 	defer k.walking.Wait()
-	failing := false
+	defer k.helping.Wait()
 	for ctx.Err() == nil {
-		due, asked, wait := k.take()
-		if len(due) > 0 {
-			found, err := k.store.claim(ctx, asked)
-			failing = told(k.log, failing, err, "ticks cannot be claimed; trying again", "ticks are claimed again")
-			k.land(due, found)
+		claimed, wait := k.claimDue(ctx)
+		if claimed {
 			continue
 		}
-		k.rec.wayTo.calm()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -172,6 +173,44 @@ func (k *ticker) run(ctx context.Context) {
 		timer.Stop()
 	}
 }
+
+// claimDue makes one claim of what is due, or says how long to wait for that. An entry of one claim is off
+// the heap until its verdict is there, so that no other claim has it.
+func (k *ticker) claimDue(ctx context.Context) (claimed bool, wait time.Duration) {
+	due, asked, wait := k.take()
+	if len(due) == 0 {
+		return false, wait
+	}
+	k.help(ctx)
+	found, err := k.store.claim(ctx, asked)
+	k.land(due, found, err)
+	return true, 0
+}
+
+// help has a second loop claim as well while more is due than is claimed already: what this process and
+// the database do for a claim takes turns otherwise, and each waits for the other.
+func (k *ticker) help(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.helped || !k.rushed() {
+		return
+	}
+	k.helped = true
+	k.helping.Go(func() {
+		for more := true; more && ctx.Err() == nil; {
+			more, _ = k.claimDue(ctx)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.helped = false
+	})
+}
+
+// rushed reports whether something was due when the clock was looked at last, and is still to be claimed.
+func (k *ticker) rushed() bool { return len(k.heap) > 0 && !k.heap[0].due.After(k.looked) }
+
+// claimSize bounds the rows that one claim makes, but for those of its last lease. The first runs begin once the first claim is through.
+const claimSize = 1000
 
 // setBack is how far the clock must have gone back to be said to have been set: an estimate of it
 // wavers by part of a round trip.
@@ -185,11 +224,12 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 	if now.Before(k.looked.Add(-setBack)) {
 		k.follow(k.looked.Sub(now))
 	}
-	k.looked = now
-	for rows := 0; len(k.heap) > 0 && rows < batchSize; {
+	k.looked, wait = now, lookAgain
+	for rows := 0; len(k.heap) > 0 && rows < k.size; {
 		e := k.heap[0]
 		if e.due.After(now) {
-			return due, asked, min(e.due.Sub(now), lookAgain)
+			wait = min(e.due.Sub(now), lookAgain)
+			break
 		}
 		heap.Pop(&k.heap)
 		if g := e.long(now); g != nil {
@@ -210,10 +250,15 @@ func (k *ticker) take() (due []*entry, asked []claim, wait time.Duration) {
 		e.asking, e.flying = c, true
 		due, asked, rows = append(due, e), append(asked, *c), rows+1+len(c.passed)
 	}
-	if len(k.heap) > 0 && !k.heap[0].due.After(now) {
-		k.rec.wayTo.rush()
+	switch {
+	case len(due) > 0:
+		if k.flights++; k.rushed() {
+			k.rec.wayTo.rush()
+		}
+	case k.flights == 0:
+		k.rec.wayTo.calm()
 	}
-	return due, asked, lookAgain
+	return due, asked, wait
 }
 
 // walk finds the backlogs of long gaps, one after the other, while others are claimed.
@@ -242,7 +287,7 @@ func (k *ticker) follow(by time.Duration) {
 }
 
 // land takes the verdicts. What has none was lost on the way, and is asked again.
-func (k *ticker) land(due []*entry, found map[fence.Token]claimed) {
+func (k *ticker) land(due []*entry, found map[fence.Token]claimed, err error) {
 	var over []*entry
 	defer func() {
 		for _, e := range over { // without the lock
@@ -251,6 +296,8 @@ func (k *ticker) land(due []*entry, found map[fence.Token]claimed) {
 	}()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.flights--
+	k.failing = told(k.log, k.failing, err, "ticks cannot be claimed; trying again", "ticks are claimed again")
 	now := k.now()
 	for _, e := range due {
 		e.flying = false
@@ -314,8 +361,15 @@ func isClosed(c <-chan struct{}) bool {
 // heaped is the heap, the earliest first.
 type heaped []*entry
 
-func (h heaped) Len() int           { return len(h) }
-func (h heaped) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h heaped) Len() int { return len(h) }
+
+// Less has what is due at one instant by name, which is how the database has most of it.
+func (h heaped) Less(i, j int) bool {
+	if c := h[i].due.Compare(h[j].due); c != 0 {
+		return c < 0
+	}
+	return h[i].token.Lease < h[j].token.Lease
+}
 
 func (h heaped) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
