@@ -17,12 +17,11 @@ func (l *lead) run(r run) time.Duration {
 		l.ticker.lose(l.entry, r)
 		return 0
 	}
-	log := l.log.With("run", r.id, "tick", r.tick)
+	log := &runLog{lead: l.log, run: r}
 	args, err := l.args(r)
 	if err != nil {
-		return l.end(r, log, result{err: err}, new(tail), time.Now())
+		return l.end(r, log, result{err: err}, time.Now())
 	}
-	kept := new(tail)
 	abandoned := false
 	d := duty{
 		job: *l.job, asked: l.term.Asked(), stop: make(chan error, 1), drain: l.cfg.Drain, grace: l.cfg.Grace,
@@ -30,12 +29,12 @@ func (l *lead) run(r run) time.Duration {
 		draining: func() { l.ticker.withdraw(l.entry) },
 		run: &registry.Run{
 			Job: l.job.Name, Shard: max(1, l.shard.K), Of: max(1, l.shard.Of), Tick: r.tick.UTC(), Attempt: r.number, Args: args,
-			DB: l.cfg.Work, Fence: l.writer, Log: slog.New(kept.beside(log.Handler())), Draining: l.term.Asked(),
+			DB: l.cfg.Work, Fence: l.writer, Log: slog.New(log), Draining: l.term.Asked(),
 		},
 		abandon: func() {
 			abandoned = true
 			l.counts.abandoned.Add(1)
-			log.Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
+			log.made().Error("run abandoned: it has not returned within the grace; its lease is left to expire", "grace", l.cfg.Grace)
 			l.term.End(ErrAbandoned)
 		},
 	}
@@ -51,11 +50,11 @@ func (l *lead) run(r run) time.Duration {
 	res.refused = l.writer.Refused() - before
 	if abandoned {
 		l.counts.abandoned.Add(-1)
-		log.Warn("abandoned run has returned after all")
+		log.made().Warn("abandoned run has returned after all")
 	}
 	l.counts.running.Add(-1)
 	defer l.steering.ended(l.cfg.Requests, r.id, res.judge())
-	return l.end(r, log, res, kept, began)
+	return l.end(r, log, res, began)
 }
 
 // args are the job's own, or those of the request that the run is for.
@@ -67,10 +66,10 @@ func (l *lead) args(r run) (any, error) {
 }
 
 // end says how a run ended, to all who want to know.
-func (l *lead) end(r run, log *slog.Logger, res result, kept *tail, began time.Time) time.Duration {
+func (l *lead) end(r run, log *runLog, res result, began time.Time) time.Duration {
 	e := end{
 		run: r.id, owner: l.token.Owner, outcome: res.judge(), fault: res.fault(), refused: res.refused,
-		log: kept.text(), again: res.cutShort() && r.number < tries(l.job), at: time.Now(),
+		log: log.kept.text(), again: res.cutShort() && r.number < tries(l.job), at: time.Now(),
 	}
 	retry, after := l.retry(r, e.outcome)
 	l.counts.add(e.outcome, 1)
@@ -103,7 +102,7 @@ func (l *lead) retry(r run, o outcome) (*attempt, time.Duration) {
 // varied is a pause less up to a quarter of it, so that what failed together is not tried together.
 func varied(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
-func logEnd(log *slog.Logger, e end, retry *attempt, after time.Duration) {
+func logEnd(log *runLog, e end, retry *attempt, after time.Duration) {
 	level := slog.LevelWarn
 	switch e.outcome {
 	case success:
@@ -111,7 +110,7 @@ func logEnd(log *slog.Logger, e end, retry *attempt, after time.Duration) {
 	case cancelled, lost, refused:
 		level = slog.LevelInfo
 	}
-	if !log.Enabled(context.Background(), level) {
+	if !log.lead.Enabled(context.Background(), level) {
 		return
 	}
 	text, _, _ := strings.Cut(e.fault, "\n")
@@ -119,7 +118,7 @@ func logEnd(log *slog.Logger, e end, retry *attempt, after time.Duration) {
 	if retry != nil {
 		attrs = append(attrs, "attempt", retry.number-1, "again_in", after.Round(time.Millisecond).String())
 	}
-	log.Log(context.Background(), level, "run ended", attrs...)
+	log.made().Log(context.Background(), level, "run ended", attrs...)
 }
 
 // cancelledBy is the cause of a run's end that an operator asked for.

@@ -66,9 +66,12 @@ func (t *tail) text() string {
 	return printable(cut+string(kept), logSize+len(cutMark))
 }
 
+// keptLevel is the lowest of what is kept.
+const keptLevel = slog.LevelDebug
+
 // beside is a handler whose lines go where they went, and into the tail.
 func (t *tail) beside(log slog.Handler) slog.Handler {
-	return both{log, slog.NewTextHandler(t, &slog.HandlerOptions{Level: slog.LevelDebug})}
+	return both{log, slog.NewTextHandler(t, &slog.HandlerOptions{Level: keptLevel})}
 }
 
 // both hands each line to two handlers; the first may leave lines out that the second keeps.
