@@ -48,9 +48,8 @@ advanced AS (
       FROM begun b WHERE p.lease = b.lease)
 SELECT lease, id, clock_timestamp() FROM begun`
 
-// plainSettingsSQL: besides what all set, progress is found by its key too, and the claim is on disk when
-// it is answered.
-const plainSettingsSQL = settingsSQL + `, set_config('enable_hashjoin', 'off', true), set_config('synchronous_commit', 'on', true)`
+// plainSettingsSQL: besides what all set, progress is found by its key too.
+const plainSettingsSQL = settingsSQL + `, set_config('enable_hashjoin', 'off', true)`
 
 const uniqueViolation = "23505"
 

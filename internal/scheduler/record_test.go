@@ -114,3 +114,31 @@ func TestRecordKeepsTheLogAndWhatIsToBeRunAgain(t *testing.T) {
 		}
 	}
 }
+
+// What is answered survives a crash of the server, whatever the role's default: a claim, or its tick would
+// be claimed twice, and an end, or what is done would be run again.
+func TestWhatIsAnsweredIsOnDisk(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	mustExec(t, db, `CREATE TABLE met (what text)`)
+	mustExec(t, db, `CREATE FUNCTION meets() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO met VALUES (TG_TABLE_NAME || ' ' || TG_OP || ' ' || current_setting('synchronous_commit')); RETURN NULL; END $$`)
+	for _, table := range []string{"runs", "progress"} {
+		mustExec(t, db, `CREATE TRIGGER meets AFTER INSERT OR UPDATE ON `+table+` FOR EACH ROW EXECUTE FUNCTION meets()`)
+	}
+	if off := lines(t, db, `SELECT current_setting('synchronous_commit')`)[0]; off != "off" {
+		t.Fatalf("by default it is %s", off)
+	}
+	token := leads(t, db, "job", "me", 1)
+	s := &postgres{db, "me"}
+	begins(t, s, token)
+	long(t, db)
+	c := claims(t, s, ask(token, tick))[token]
+	if _, err := s.record(t.Context(), []end{{run: c.run, owner: "me", outcome: success, at: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"progress INSERT on", "progress UPDATE off", "progress UPDATE on", "runs INSERT on", "runs UPDATE on"} // off: the test's own
+	if diff := cmp.Diff(want, lines(t, db, `SELECT DISTINCT what FROM met ORDER BY what`)); diff != "" {
+		t.Errorf("synchronous_commit (-want +got):\n%s", diff)
+	}
+}
