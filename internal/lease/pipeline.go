@@ -55,9 +55,8 @@ func leaseTx(ctx context.Context, reason string, body ...statement) segment {
 }
 
 // changeSettings are those of transactions that begin or end terms of jobs that have one lease each, by
-// triggers for the most part. These keep the plans of their statements, which is half of what they
-// cost; and with enable_seqscan off the plans are for an index whatever the tables had in them when
-// they were made.
+// triggers for the most part. These keep the plans of their statements; and with enable_seqscan off the
+// plans are for an index, whatever the tables had in them when they were made.
 const changeSettings = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
        set_config('synchronous_commit', 'on', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),
        set_config('rota.reason', $2, true)`
