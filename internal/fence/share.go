@@ -49,10 +49,15 @@ type shared struct {
 	rows   int
 	left   int // callers that wait
 
-	done  chan struct{} // closed once the following are set
+	done chan struct{} // closed once the outcome is set
+	outcome
+}
+
+// An outcome is what became of rows that were to be sent.
+type outcome struct {
 	err   error
-	sent  bool
-	apart bool // nothing was written: each should try by himself
+	sent  bool // the error is that of the statement itself
+	apart bool // nothing was written: each caller should try by himself
 }
 
 // enter says that it is the caller's turn to send, by nil, or what has his rows now.
@@ -135,22 +140,22 @@ func (t *turns) giveUp(b *shared, rows [][]cell) (under bool) {
 }
 
 // share upserts few rows by a statement that has been prepared, with those of others if it comes to that.
-func (w *Writer) share(ctx context.Context, s *statement, rows [][]cell) (err error, sent, apart bool) {
+func (w *Writer) share(ctx context.Context, s *statement, rows [][]cell) outcome {
 	b := s.turns.enter(ctx, rows, func(b *shared) { w.sendShared(s, b) })
 	if b == nil {
-		err, sent = w.exec(ctx, s, rows)
+		err, sent := w.exec(ctx, s, rows)
 		w.next(s)
-		return err, sent, outdated(err)
+		return outcome{err: err, sent: sent, apart: outdated(err)}
 	}
 	select {
 	case <-b.done:
-		return b.err, b.sent, b.apart
+		return b.outcome
 	case <-ctx.Done():
 	}
 	if s.turns.giveUp(b, rows) {
-		return fmt.Errorf("the answer was not waited for: %w", ctx.Err()), true, false
+		return outcome{err: fmt.Errorf("the answer was not waited for: %w", ctx.Err()), sent: true}
 	}
-	return fmt.Errorf("nothing was written: %w", ctx.Err()), false, false
+	return outcome{err: fmt.Errorf("nothing was written: %w", ctx.Err())}
 }
 
 // next sends what waits for its turn, if anything. Its callers wait for it to end.

@@ -50,8 +50,8 @@ func (w *Writer) upsert(ctx context.Context, t Table, rows any) error {
 		if err != nil {
 			return w.judge(err, false)
 		}
-		if err, sent, apart := w.share(ctx, s, rows); !apart {
-			return w.judge(err, sent)
+		if o := w.share(ctx, s, rows); !o.apart {
+			return w.judge(o.err, o.sent)
 		}
 	}
 	err, sent := w.alone(ctx, t, values, typ)
