@@ -75,15 +75,15 @@ type model struct {
 	calm    bool // nothing fails any more
 	away    bool // every call fails
 	running map[int64]int
-	calls   map[string]int // by tick and attempt
-	flying  map[string]int // claims under way, by owner and lease
-	sent    sync.WaitGroup // what executes late
+	calls   map[string]int      // by tick and attempt
+	flying  map[fence.Token]int // claims under way
+	sent    sync.WaitGroup      // what executes late
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
 		t: t, store: newFakeStore(), rand: rand.New(rand.NewPCG(seed, seed)),
-		running: map[int64]int{}, calls: map[string]int{}, flying: map[string]int{},
+		running: map[int64]int{}, calls: map[string]int{}, flying: map[fence.Token]int{},
 	}
 	m.job = registry.Job{
 		Name: "job", Schedule: registry.Every(m.upTo(9*time.Second).Truncate(time.Second) + time.Second), Run: m.run,
@@ -259,14 +259,14 @@ func (m *model) lead(replica int) <-chan struct{} {
 	return all
 }
 
-// flies notes that claims of some leases are under way, or are no longer.
+// flies notes that claims of some terms are under way, or are no longer. One of an earlier term of the
+// same lease may still be on its way: it is refused wherever it comes from.
 func (m *model) flies(asked []claim, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range asked {
-		key := c.token.Owner + " " + c.token.Lease
-		if m.flying[key] += by; m.flying[key] > 1 {
-			m.t.Errorf("%s is in two claims at once", key)
+		if m.flying[c.token] += by; m.flying[c.token] > 1 {
+			m.t.Errorf("%v is in two claims at once", c.token)
 		}
 	}
 }
