@@ -59,7 +59,7 @@ bench: ## measure; prints ratios side by side
 fmt: $(LINT) ## format the code
 	$(LINT) fmt
 
-build:
+build: ## build bin/scheduler
 	@go build $(VCS) -o bin/scheduler ./cmd/scheduler
 
 # The linter is pinned in a module of its own, so that none of what it needs is in ours.

@@ -130,6 +130,7 @@ var forms = []form{
 	{like: `make prove`, by: "section make prove"},
 	{like: `make lint test`, by: "section make lint"},
 	{like: `make bench`, by: othersRun},
+	{like: `make build`, by: othersRun},
 	{like: `make test PKG=.*`, by: othersRun},
 	{like: `go generate \./cmd/scheduler`, by: othersRun},
 	{like: `(\S+=\S+ )?go test \./.*`, by: othersRun},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -100,9 +101,9 @@ func dev(ctx context.Context, cfg devConfig, env []string, stdin io.Reader, stdo
 // password; the address of another may hold one, and is not repeated.
 func steerHint(cfg devConfig, url string) string {
 	if cfg.url != "" {
-		return "To steer them from another terminal, export DATABASE_URL as --database-url has it: scheduler leases list"
+		return "To steer them from another terminal, export DATABASE_URL as --database-url has it: " + os.Args[0] + " leases list"
 	}
-	return fmt.Sprintf("To steer them from another terminal: export DATABASE_URL='%s'; scheduler leases list", url)
+	return fmt.Sprintf("To steer them from another terminal: export DATABASE_URL='%s'; %s leases list", url, os.Args[0])
 }
 
 // set builds the stage, from the ground up.
