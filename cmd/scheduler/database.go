@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +38,7 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 				return nil, fmt.Errorf("the database's address cannot be read (postgres://user@host:5432/database is its form): %w", parse.Unwrap())
 			}
 		}
-		return nil, errors.New("the database's address cannot be read (postgres://user@host:5432/database is its form)")
+		return nil, errors.New("the database's address cannot be read (postgres://user@host:5432/database is its form): " + wayOut(address))
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 5 * time.Second
@@ -45,6 +47,17 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	return cfg, nil
+}
+
+// wayOut is what may be wrong with an address of which nothing may be repeated: what seems to be its port
+// may be of its password.
+func wayOut(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Port() != "" {
+		if port, err := strconv.Atoi(u.Port()); err != nil || port < 1 || port > 65535 {
+			return "its port must be 1 to 65535"
+		}
+	}
+	return "in a password, write / as %2F, # as %23, ? as %3F and @ as %40"
 }
 
 // namesExecMode reports whether the address says how statements are sent.

@@ -79,6 +79,21 @@ func emptyDatabase(t *testing.T) string {
 	return strings.Replace(address, databaseOf(t, address), name, 1)
 }
 
+// Of an address that cannot be read nothing is repeated, for it may be of the password.
+func TestAddressThatCannotBeReadSaysWhatMayBeWrong(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"postgres://rota@h:99999/x":                         "port must be 1 to 65535",
+		"postgres://rota:99998/777@h/x":                     "port must be 1 to 65535",
+		"postgres://rota@h:5432/x?target_session_attrs=777": "",
+	} {
+		_, err := poolConfig(address)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "9999") || strings.Contains(err.Error(), "777") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
 // asLimited returns the address for a role without any rights.
 func asLimited(t *testing.T, address string) string {
 	t.Helper()
