@@ -22,14 +22,15 @@ import (
 const patience = 50 * time.Millisecond
 
 // renewAllSQL may wait for a row, unlike renewSQL, and so meets what commits meanwhile. PostgreSQL
-// then judges the newest version by the same condition, and computes the expiry from it: a lease that was
-// released or taken is not touched, and greatest keeps one that a newer renewal has moved.
+// then judges the newest version by the same condition, and reads the clock once more: a lease that was
+// released or taken is not touched, and one that a newer renewal has moved is not shortened. The later of
+// two expiries would not do, for it would last for hours once the database's clock had been set back by these.
 //
 // No name is returned, and nothing is joined, for a join under a row lock copies every row of its other
 // side: IS TRUE keeps the planner from making one, and leaves a hash table that each row is looked up in.
 const renewAllSQL = `
 WITH renewed AS (
-    UPDATE leadership l SET expires_at = greatest(l.expires_at, clock_timestamp() + $4::interval)
+    UPDATE leadership l SET expires_at = clock_timestamp() + $4::interval
      WHERE l.owner = $1 AND l.expires_at > clock_timestamp() + $5::interval
        AND ((l.job_name, l.epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))) IS TRUE
     RETURNING 1)

@@ -139,7 +139,7 @@ func overtakenChangesNothing(t *testing.T, renew func(s *postgres, ctx context.C
 		overtake string
 		again    verdict
 	}{
-		"by a renewal":  {"UPDATE leadership SET expires_at = clock_timestamp() + interval '2 hours'", renewed},
+		"by a renewal":  {"UPDATE leadership SET expires_at = clock_timestamp() + interval '1 hour'", renewed},
 		"by a release":  {"UPDATE leadership SET expires_at = clock_timestamp()", lost},
 		"by a takeover": {"UPDATE leadership SET owner = 'r2', epoch = 2, expires_at = clock_timestamp() + interval '2 hours'", lost},
 		"by a deletion": {"DELETE FROM leadership", lost},
@@ -175,15 +175,20 @@ func overtakenChangesNothing(t *testing.T, renew func(s *postgres, ctx context.C
 			must(t, e)
 			row := "SELECT coalesce(min(l::text), 'none') FROM leadership l"
 			before := query[string](t, db, row)
+			until := query[time.Time](t, db, "SELECT coalesce(max(expires_at), now()) FROM leadership")
 			_, e = gate.Exec(t.Context(), "SELECT pg_advisory_unlock(1)")
 			must(t, e)
 			wg.Wait()
 			must(t, err)
-			if after := query[string](t, db, row); after != before {
-				t.Errorf("the row went from %s to %s", before, after)
-			}
-			if slices.Contains(late, renewed) && c.again != renewed {
+			switch after := query[string](t, db, row); {
+			case !slices.Contains(late, renewed):
+				if after != before {
+					t.Errorf("the row went from %s to %s", before, after)
+				}
+			case c.again != renewed:
 				t.Error("it says that it renewed")
+			case query[bool](t, db, "SELECT expires_at < $1 FROM leadership", until):
+				t.Errorf("the row was shortened from %s to %s", before, after)
 			}
 			v, err := s.renew(t.Context(), "r1", hour, []holding{{"a", 1}})
 			must(t, err)
@@ -212,6 +217,29 @@ func TestRenewalThatDoesNotCommitIsNone(t *testing.T) {
 			must(t, err)
 			if v, err := renew(s, t.Context(), []holding{{"a", 1}}); err == nil || slices.Contains(v, renewed) {
 				t.Errorf("verdicts %v, %v", v, err)
+			}
+		})
+	}
+}
+
+// P1: a renewal after the database's clock was set back shortens the lease, which would else outlive its
+// leader by as much.
+func TestRenewalFollowsAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	for call, renew := range renewals {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			s := newPostgres(db, time.Second)
+			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
+			mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
+			_, err := db.Exec(t.Context(), "UPDATE leadership SET expires_at = clock_timestamp() + interval '3 hours'")
+			must(t, err)
+			if v, err := renew(s, t.Context(), []holding{{"a", 1}}); err != nil || v[0] != renewed {
+				t.Fatalf("verdicts %v, %v", v, err)
+			}
+			if left := query[time.Duration](t, db, "SELECT expires_at - clock_timestamp() FROM leadership"); left > hour {
+				t.Errorf("it lasts for %v", left)
 			}
 		})
 	}
