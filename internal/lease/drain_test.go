@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -256,4 +257,59 @@ func (m *memory) memberOf(owner string) memberRow {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.members[owner]
+}
+
+// A noteStore notes the reasons of releases.
+type noteStore struct {
+	store
+	mu      sync.Mutex
+	reasons map[string]int
+}
+
+func (s *noteStore) release(ctx context.Context, owner, reason string, held []holding, to []string) ([]verdict, error) {
+	s.mu.Lock()
+	s.reasons[reason] += len(held)
+	s.mu.Unlock()
+	return s.store.release(ctx, owner, reason, held, to)
+}
+
+// A callHandler calls a function for each line that is logged.
+type callHandler struct {
+	slog.Handler
+	call func(line string)
+}
+
+func (h callHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h callHandler) Handle(_ context.Context, r slog.Record) error {
+	h.call(r.Message)
+	return nil
+}
+
+// A term whose lead returns because its replica is told to stop ends by the drain, whichever of the two
+// the elector hears of first.
+func TestTermsThatEndWithTheirReplicaAreDrained(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			s := &noteStore{store: newMemory(time.Now), reasons: map[string]int{}}
+			log := slog.New(callHandler{slog.DiscardHandler, func(line string) {
+				if line == "lease acquired" {
+					stop()
+					time.Sleep(time.Millisecond) // the leads return
+				}
+			}})
+			e, err := newElector(s, Config{Owner: "r1", Lease: testLease, Renew: testRenew, Log: log})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases := leasesNamed("a", "b", "c", "d")
+			if err := e.Run(ctx, leases, func(*Term) { <-ctx.Done() }); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.reasons) != 1 || s.reasons[Drain.Error()] != len(leases) {
+				t.Errorf("they ended by %v", s.reasons)
+			}
+		})
+	}
 }

@@ -125,18 +125,24 @@ func (e *election) run(ctx context.Context) {
 
 	e.beatTimer, e.wakeTimer, e.retryTimer = time.NewTimer(0), stopped(), stopped()
 	done, drained := ctx.Done(), e.drained
+	leave := func() {
+		done = nil
+		e.leaving = true
+		e.giveUpAll()
+	}
 	for {
 		e.Elector.beat.Store(time.Now().UnixNano())
 		select {
 		case <-done:
-			done = nil
-			e.leaving = true
-			e.giveUpAll()
+			leave()
 		case <-drained:
 			drained = nil
 			e.log.Info("draining: giving up all leases, and taking none", "owner", e.cfg.Owner)
 			e.giveUpAll()
 		case f := <-e.events:
+			if done != nil && ctx.Err() != nil {
+				leave() // first: a lead may have returned for the same reason, and has been drained then
+			}
 			f()
 		case <-e.beatTimer.C:
 			e.heartbeat()
