@@ -4,4 +4,4 @@ package lease
 
 import "testing"
 
-func TestProveSimulation(t *testing.T) { simulate(t, 3000) }
+func TestProveSimulation(t *testing.T) { simulate(t, 2000) }

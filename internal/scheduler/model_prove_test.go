@@ -6,5 +6,5 @@ import "testing"
 
 // P7: as TestEachTickIsOnRecordAndNoneIsRunTwice, many times over.
 func TestProveEachTickIsOnRecordAndNoneIsRunTwice(t *testing.T) {
-	playModels(t, 3000)
+	playModels(t, 2000)
 }

@@ -249,7 +249,10 @@ func (b behindNginx) givesOrders() {
 		if w.StatusCode != http.StatusOK || form == nil {
 			b.t.Fatalf("%s: %s\n%s", at, w.Status, page)
 		}
-		fields := url.Values{"reason": {"behind a proxy"}, "typed": {"all"}}
+		fields := url.Values{"reason": {"behind a proxy"}}
+		if strings.Contains(form[0], `name="typed"`) {
+			fields.Set("typed", "all")
+		}
 		for _, m := range hidden.FindAllStringSubmatch(form[0], -1) {
 			fields.Set(m[1], html.UnescapeString(m[2]))
 		}
