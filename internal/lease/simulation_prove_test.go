@@ -2,6 +2,17 @@
 
 package lease
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
-func TestProveSimulation(t *testing.T) { simulate(t, 2000) }
+// In halves, for a simulation uses one core.
+func TestProveSimulation(t *testing.T) {
+	for half := range 2 {
+		t.Run(fmt.Sprint("half ", half), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, 1500)
+		})
+	}
+}

@@ -40,7 +40,7 @@ func TestSimulation(t *testing.T) {
 }
 
 func simulate(t *testing.T, seeds int) {
-	first := uint64(time.Now().UnixNano() % 1e9)
+	first := rand.Uint64N(1e9)
 	if s := os.Getenv("ROTA_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
