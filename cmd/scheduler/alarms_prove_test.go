@@ -135,7 +135,8 @@ func (p *scraper) value(query string) (string, bool) {
 	return m[1], true
 }
 
-// staysQuiet fails at the first alarm within the time.
+// staysQuiet fails at the first alarm within the time. That nothing happens can only be watched: it asks
+// more often than Prometheus judges.
 func (p *scraper) staysQuiet(d time.Duration) {
 	p.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -256,6 +256,7 @@ func TestProveTheArticlesStatementsCompeteFairly(t *testing.T) {
 	if again := psql(t, url, me, articleLease); again != got {
 		t.Errorf("psql's renewal changed the epoch from %s to %s", got, again)
 	}
+	// That nobody takes it can only be watched, for as long as it would have taken.
 	for over := time.Now().Add(2 * testLease); time.Now().Before(over); time.Sleep(50 * time.Millisecond) {
 		if l := db.lease("bridge_health"); l.Owner != me || l.Epoch != won.Epoch {
 			t.Fatalf("the lease was taken from psql before its expiry: %+v", l)

@@ -63,7 +63,7 @@ const burstFormat = "all called for %d: p50 %d p99 %d max %d ms, %d goroutines %
 
 // tell tells of a tick once its records are written.
 func tell(tick time.Time, delays []time.Duration) {
-	time.Sleep(manyPeriod / 2)
+	time.Sleep(manyPeriod / 2) // in the replica, which cannot see its records: what is told must not disturb them
 	p50, p99, longest := quantiles(delays)
 	runtime.GC()
 	var m runtime.MemStats

@@ -5,21 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"rota/internal/pgtest"
 )
 
 // A Postgres that hangs does not hang a prober, which as a rule waits for a second.
 func TestReadinessIsDeniedInTimeWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.Cluster(t)
-	pgtest.Migrate(t, cluster.URL("postgres"))
-	db, err := pgxpool.New(t.Context(), cluster.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	cluster, db := pgtest.MigratedCluster(t)
 	p := newProbes(time.Now, time.Minute, db)
 	if code, body := ask(p.ready); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)

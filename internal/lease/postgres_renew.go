@@ -13,7 +13,7 @@ import (
 )
 
 // Renewal. Nearly always nobody else holds any of the rows, and none is lost: then updating them is all
-// there is to do, and locking them first a fifth of the time for nothing. So a heartbeat renews by
+// there is to do, and locking them first a seventh of the time for nothing. So a heartbeat renews by
 // renewAllSQL, which only says how many it has renewed. Where these are not all, or somebody holds a row
 // for longer than patience, renewSQL finds out the rest, in a round trip more.
 
@@ -36,12 +36,14 @@ WITH renewed AS (
     RETURNING 1)
 SELECT count(*) FROM renewed`
 
-// renewSQL renews and says what became of each. Each row is locked before the clock is read: an older renewal that had waited behind a
-// newer one would shorten it. Fenced writes do not lock this row, and what somebody else holds is
-// skipped, so that it costs that lease alone. All that are renewed together expire together.
+// renewSQL renews and says what became of each. Each row is locked before the clock is read: an older
+// renewal that had waited behind a newer one would shorten it. Fenced writes do not lock this row, and
+// what somebody else holds is skipped, so that it costs that lease alone. All that are renewed together
+// expire together.
 //
-// What has been locked is updated by its place. If another transaction put a newer version of the row there after
-// the snapshot, nothing is found at that place, and the lease counts as locked: it is tried again.
+// What has been locked is updated by its place. If another transaction put a newer version of the row
+// there after the snapshot, nothing is found at that place, and the lease counts as locked: it is tried
+// again.
 //
 // The answer is how many were renewed, and what was not, if anything. The rows are locked as they lie
 // in the table: nothing waits here, so that no order is needed, and a sort took a tenth of the time.

@@ -41,6 +41,16 @@ func TestRenewalMovesOnlyWhatItNames(t *testing.T) {
 	}
 }
 
+// led is a store in which r1 leads a with epoch 1.
+func led(t *testing.T) (*pgxpool.Pool, *postgres) {
+	t.Helper()
+	db := pgtest.New(t)
+	s := newPostgres(db, time.Second)
+	must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
+	mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
+	return db, s
+}
+
 // renewals are the two ways to renew, by their call: of what was locked, and of all.
 var renewals = map[string]func(s *postgres, ctx context.Context, held []holding) ([]verdict, error){
 	"renew": func(s *postgres, ctx context.Context, held []holding) ([]verdict, error) {
@@ -206,10 +216,7 @@ func TestRenewalThatDoesNotCommitIsNone(t *testing.T) {
 	for call, renew := range renewals {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
-			db := pgtest.New(t)
-			s := newPostgres(db, time.Second)
-			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
-			mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
+			db, s := led(t)
 			_, err := db.Exec(t.Context(), `
 				CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at COMMIT'; END $$;
 				CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON leadership DEFERRABLE INITIALLY DEFERRED
@@ -229,10 +236,7 @@ func TestRenewalFollowsAClockThatWasSetBack(t *testing.T) {
 	for call, renew := range renewals {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
-			db := pgtest.New(t)
-			s := newPostgres(db, time.Second)
-			must(t, s.register(t.Context(), []string{"a"}, *newAbility([]string{"a"})))
-			mustAcquire(t, s, "r1", claim{name: "a", seen: 0})
+			db, s := led(t)
 			_, err := db.Exec(t.Context(), "UPDATE leadership SET expires_at = clock_timestamp() + interval '3 hours'")
 			must(t, err)
 			if v, err := renew(s, t.Context(), []holding{{"a", 1}}); err != nil || v[0] != renewed {

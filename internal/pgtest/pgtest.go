@@ -119,6 +119,20 @@ func Cluster(t testing.TB) *devdb.Cluster {
 	return c
 }
 
+// MigratedCluster is Cluster with the schema in its database postgres, and a pool on that, which is
+// closed when the test ends.
+func MigratedCluster(t testing.TB) (*devdb.Cluster, *pgxpool.Pool) {
+	t.Helper()
+	c := Cluster(t)
+	Migrate(t, c.URL("postgres"))
+	db, err := pgxpool.New(context.Background(), c.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return c, db
+}
+
 // FastSettings are those of a server whose data nobody needs after a crash.
 func FastSettings() map[string]string {
 	return map[string]string{

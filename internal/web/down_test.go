@@ -37,13 +37,7 @@ const waitsAtMost = 5 * time.Second
 // refused with a message, nothing of it done, by the page and by the API. Once it is up, all goes on.
 func TestWithPostgresDownPagesAnswerAndOrdersAreRefusedWhole(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.Cluster(t)
-	pgtest.Migrate(t, cluster.URL("postgres"))
-	db, err := pgxpool.New(t.Context(), cluster.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	cluster, db := pgtest.MigratedCluster(t)
 	h := serve(db, told(t, db))
 	pages := []string{"/", "/jobs/bridge_health", "/jobs/bridge_health/runs/1", "/replicas", "/events", "/about", "/api/v1/jobs", "/api/v1/leases", "/api/v1/replicas"}
 	for _, address := range pages {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"rota/internal/pgtest"
 )
 
@@ -17,13 +15,7 @@ import (
 // is known of it, and none of those is carried out when the server goes on.
 func TestWithPostgresFrozenEveryOrderIsAnsweredAndNoneIsDone(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.Cluster(t)
-	pgtest.Migrate(t, cluster.URL("postgres"))
-	db, err := pgxpool.New(t.Context(), cluster.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	cluster, db := pgtest.MigratedCluster(t)
 	h := serve(db, told(t, db))
 	get(t, h, "/")
 	before := stored(t, db)
