@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 )
 
 // A measurement is one kind of work and its comparison.
@@ -32,7 +33,7 @@ var measurements = []measurement{
 }
 
 func main() {
-	only := flag.String("run", "", "measure only what matches this regular expression: handover, takeover, kill, spread, heartbeat, crowd, fence, ticks, ticks-records")
+	only := flag.String("run", "", "measure only what matches this regular expression: "+names())
 	short := flag.Bool("short", false, "a tenth of the work, to see that it runs")
 	asJSON := flag.Bool("json", false, "print JSON in place of the table")
 	flag.Parse()
@@ -56,10 +57,12 @@ func measure(ctx context.Context, only string, short bool) (rows []row, err erro
 		return nil, fmt.Errorf("-run: %w", err)
 	}
 	var failures []error
+	matched := false
 	for _, m := range measurements {
 		if ctx.Err() != nil || !match.MatchString(m.name) {
 			continue
 		}
+		matched = true
 		fmt.Fprintln(os.Stderr, "measuring", m.name)
 		more, err := inWorld(ctx, short, m.run)
 		if err != nil {
@@ -67,5 +70,16 @@ func measure(ctx context.Context, only string, short bool) (rows []row, err erro
 		}
 		rows = append(rows, more...)
 	}
+	if !matched && ctx.Err() == nil {
+		return nil, fmt.Errorf("-run %q matches none of %s", only, names())
+	}
 	return rows, errors.Join(failures...)
+}
+
+func names() string {
+	all := make([]string, len(measurements))
+	for i, m := range measurements {
+		all[i] = m.name
+	}
+	return strings.Join(all, ", ")
 }
