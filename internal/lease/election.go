@@ -36,6 +36,7 @@ type election struct {
 
 	joined   time.Duration      // since when we have been a member without a break
 	chosen   bool               // leases were chosen since then
+	phased   bool               // and the heartbeats have a moment of their own within the interval
 	can      *ability           // what this replica can lead
 	company  company            // the other members, as of the last look
 	crews    map[string]*crew   // by job

@@ -100,11 +100,17 @@ func (e *election) beatCame(sent time.Duration) {
 		e.failing = false
 		e.log.Info("heartbeat came through again", "owner", e.cfg.Owner)
 	}
-	if e.last == 0 || sent-e.last >= e.cfg.Lease-e.cfg.margin() {
+	switch {
+	case e.last == 0 || sent-e.last >= e.cfg.Lease-e.cfg.margin():
 		// The others have not been seen as members, nor we by them: count again before claiming,
 		// or whoever is first after an outage takes everything.
-		e.joined, e.chosen = sent, false
+		e.joined, e.chosen, e.phased = sent, false, false
 		e.beatTimer.Reset(e.jitter(e.cfg.settle()))
+	case !e.phased:
+		// All that were started together, or waited for the same outage to end, would beat together
+		// from now on, and each wait for the others' renewals.
+		e.phased = true
+		e.beatTimer.Reset(e.cfg.Renew/4 + time.Duration(e.rand.Int64N(int64(e.cfg.Renew*3/4))))
 	}
 	e.last = sent
 }

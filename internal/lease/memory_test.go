@@ -145,26 +145,23 @@ func (m *memory) look(_ context.Context, owner string) (look, error) {
 			l.peers = append(l.peers, peer{id, r.ability})
 		}
 	}
-	loads := map[string]load{}
+	loads := map[string]*load{}
 	for _, name := range slices.Sorted(maps.Keys(m.rows)) {
 		r := m.rows[name]
 		if !r.expires.After(l.now) || r.owner == nobody {
 			l.free = append(l.free, name)
 			continue
 		}
-		o, ok := loads[r.owner]
-		if !ok {
-			o = load{owner: r.owner, earliest: r.expires}
+		o := loadOf(loads, r.owner)
+		if o.leases++; o.leases == 1 || r.expires.Before(o.earliest) {
+			o.earliest = r.expires
 		}
-		kin := ""
 		if leases := leasesOf([]string{name}); !leases[0].Shard.Whole() {
-			kin = leases[0].kin()
+			o.split(leases[0].kin(), 1)
 		}
-		o.add(kin, 1, r.expires)
-		loads[r.owner] = o
 	}
 	for _, owner := range slices.Sorted(maps.Keys(loads)) {
-		l.owners = append(l.owners, loads[owner])
+		l.owners = append(l.owners, *loads[owner])
 	}
 	return l, nil
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -96,35 +97,35 @@ func (p *postgres) missing(ctx context.Context, names []string) (missing []strin
 	return missing, err
 }
 
-// Membership, and a look at everybody: one row for each owner, with how many of its leases are unexpired
-// and which have expired or are out of force, and for each job of which it has several, one; one for
+// A look at everybody: one row for each owner, with how many of its leases are unexpired and which have
+// expired or are out of force, and for each job of which it has several one more, with how many; one for
 // each other member, and one for each job that has, or had, several leases. It takes no locks: an
 // upsert whose condition is false would lock the row of the lease, and hold up its renewal.
 //
-// Shards are counted by themselves, for the planner knows how many owners there are, and not how many
-// jobs a name stands for: it would sort all leases.
-const lookSQL = `
+// Every member reads every lease at every heartbeat, so it is read once, and nothing is asked of a row
+// but its owner and its expiry: with a condition on the name the planner expects few, and sorts all.
+// Shards have an index of their own, leadership_shards.
+const lookSQL = `WITH ` + lookParts
+
+const lookParts = `clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at
+)
 SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}'),
        clock_timestamp()
-  FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock
+  FROM clock
   LEFT JOIN (
-       SELECT 'lease' AS kind, owner, NULL AS word, count(*) FILTER (WHERE expires_at > now.at AND owner <> '') AS n,
-              min(expires_at) FILTER (WHERE expires_at > now.at AND owner <> '') AS earliest,
-              array_agg(job_name) FILTER (WHERE expires_at <= now.at OR owner = '') AS free
-         FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now
-        WHERE strpos(job_name, '.') = 0
-        GROUP BY owner
+       SELECT 'lease' AS kind, owner, NULL AS word, count(*) FILTER (WHERE expires_at > (SELECT at FROM clock) AND owner <> '') AS n,
+              min(expires_at) FILTER (WHERE expires_at > (SELECT at FROM clock) AND owner <> '') AS earliest,
+              array_agg(job_name) FILTER (WHERE expires_at <= (SELECT at FROM clock) OR owner = '') AS free
+         FROM leadership GROUP BY owner
        UNION ALL
-       SELECT 'lease', owner, regexp_replace(job_name, '\.\d+of(\d+)$', '.of\1') AS kin, count(*) FILTER (WHERE expires_at > now.at AND owner <> ''),
-              min(expires_at) FILTER (WHERE expires_at > now.at AND owner <> ''),
-              array_agg(job_name) FILTER (WHERE expires_at <= now.at OR owner = '')
-         FROM leadership, (SELECT clock_timestamp() AS at OFFSET 0) AS now
-        WHERE strpos(job_name, '.') > 0
+       SELECT 'shard', owner, regexp_replace(job_name, '\.\d+of(\d+)$', '.of\1') AS kin, count(*), NULL, NULL
+         FROM leadership
+        WHERE strpos(job_name, '.') > 0 AND expires_at > (SELECT at FROM clock) AND owner <> ''
         GROUP BY owner, kin
        UNION ALL
        SELECT 'peer', id, ability, 0, expires_at, NULL
-         FROM replicas, (SELECT clock_timestamp() AS at OFFSET 0) AS now
-        WHERE expires_at > now.at AND NOT draining AND id <> $1
+         FROM replicas WHERE expires_at > (SELECT at FROM clock) AND NOT draining AND id <> $1
        UNION ALL
        SELECT 'count', NULL, job, n, NULL, NULL FROM job_shards) AS g ON true`
 
@@ -138,7 +139,7 @@ SELECT $1, $2, $3, $4, $5, now.at, now.at + $6::interval, $7::interval, $8, $9, 
 RETURNING draining`
 
 // memberAndLookSQL is both in one statement, and so a transaction by itself.
-const memberAndLookSQL = `WITH me AS (` + memberSQL + `)` + lookSQL
+const memberAndLookSQL = `WITH me AS (` + memberSQL + `), ` + lookParts
 
 func (p *postgres) look(ctx context.Context, owner string) (look, error) {
 	l := look{}
@@ -154,7 +155,7 @@ func (l *look) read(rows pgx.Rows) error {
 	var n int64
 	var earliest time.Time
 	var free []string
-	loads := map[string]int{} // places in owners
+	loads := map[string]*load{}
 	_, err := pgx.ForEachRow(rows, []any{&l.now, &kind, &owner, &word, &n, &earliest, &free, &l.answered}, func() error {
 		switch {
 		case kind == nil:
@@ -165,25 +166,32 @@ func (l *look) read(rows pgx.Rows) error {
 				l.counts = map[string]int{}
 			}
 			l.counts[word] = int(n)
+		case *kind == "shard":
+			loadOf(loads, owner).split(word, int(n))
 		default:
 			l.all += int(n) + len(free)
 			l.free = append(l.free, free...)
-			if n == 0 {
-				return nil
+			if n > 0 {
+				o := loadOf(loads, owner)
+				o.leases, o.earliest = int(n), earliest
 			}
-			at, met := loads[owner]
-			if !met {
-				at, loads[owner] = len(l.owners), len(l.owners)
-				l.owners = append(l.owners, load{owner: owner, earliest: earliest})
-			}
-			l.owners[at].add(word, int(n), earliest)
 		}
 		return nil
 	})
+	for _, owner := range slices.Sorted(maps.Keys(loads)) {
+		l.owners = append(l.owners, *loads[owner])
+	}
 	if l.received.IsZero() {
 		l.received = l.now
 	}
 	return err
+}
+
+func loadOf(loads map[string]*load, owner string) *load {
+	if loads[owner] == nil {
+		loads[owner] = &load{owner: owner}
+	}
+	return loads[owner]
 }
 
 // Acquisition of expired leases. The epoch rises above every epoch known, of the row, of its history,

@@ -130,15 +130,8 @@ type load struct {
 	shards   map[string]int // of the leases, those of jobs that have several, by their kin
 }
 
-// add counts leases: of one kin, if it is one of shards.
-func (o *load) add(kin string, n int, earliest time.Time) {
-	o.leases += n
-	if earliest.Before(o.earliest) {
-		o.earliest = earliest
-	}
-	if kin == "" {
-		return
-	}
+// split says that of the leases so many are shards of one kin.
+func (o *load) split(kin string, n int) {
 	if o.shards == nil {
 		o.shards = map[string]int{}
 	}
