@@ -27,6 +27,8 @@ func (e *election) lookSoon() {
 			e.looking = false
 			if err == nil {
 				e.looked(l, sent, e.sinceBoot(), claims)
+			} else {
+				e.lookLater()
 			}
 			if e.lookAgain {
 				e.lookAgain = false
@@ -34,6 +36,20 @@ func (e *election) lookSoon() {
 			}
 		}
 	})
+}
+
+// lookLater looks again in a moment, or at the next expiry if that is sooner, for what would else be left
+// to the next heartbeat. Where heartbeats fail they come as often, and look.
+func (e *election) lookLater() {
+	if at := e.sinceBoot() + e.jitter(e.cfg.pause()); !e.failing && (e.wake == 0 || at < e.wake) {
+		e.wakeAt(at)
+	}
+}
+
+// wakeAt sets the alarm for a look.
+func (e *election) wakeAt(at time.Duration) {
+	e.wake = at
+	e.wakeTimer.Reset(at - e.sinceBoot())
 }
 
 // lookAfterClaim looks again once no acquisition is under way, if the last look came to nothing or
@@ -70,6 +86,20 @@ func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 	chosen := e.choose(l, now)
 	e.lookAfter = len(chosen) > 0 && len(chosen) < len(l.free)
 	e.claim(chosen)
+	if e.leaves(now) {
+		e.lookLater()
+	}
+}
+
+// leaves reports whether there is a lease that this replica leaves to the others, and that has not been
+// free for long enough yet to be anybody's. The others may reckon otherwise, from what they have seen.
+func (e *election) leaves(now time.Duration) bool {
+	for s := range e.open {
+		if s.free > 0 && now-s.free < e.cfg.Renew && !s.claimed && !s.given && s.busy == 0 && !s.crew.out() {
+			return true
+		}
+	}
+	return false
 }
 
 // wakeAtExpiry sets the alarm for just after the first lease of another runs out, so that a
@@ -82,10 +112,11 @@ func (e *election) wakeAtExpiry(l look, now time.Duration) {
 		}
 	}
 	if first.IsZero() {
+		e.wake = 0
 		e.wakeTimer.Stop()
 		return
 	}
-	e.wakeTimer.Reset(max(0, first.Sub(e.clock.now(now))) + time.Millisecond)
+	e.wakeAt(now + max(0, first.Sub(e.clock.now(now))) + time.Millisecond)
 }
 
 // markFree notes since when each lease has been seen free.
@@ -216,6 +247,7 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 		// It may have come through. A later look shows what is ours without our working under it.
 		e.doubt = true
 		e.log.Debug("acquisition failed", "owner", e.cfg.Owner, "leases", len(seats), "error", err)
+		e.lookLater()
 		if slices.ContainsFunc(seats, func(s *seat) bool { return s.busy > 0 }) {
 			e.retryLater() // for no look will choose them
 		}

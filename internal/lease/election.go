@@ -34,6 +34,7 @@ type election struct {
 	lookAgain  bool
 	lookAfter  bool // look again after the acquisition under way
 
+	wake     time.Duration      // what wakeTimer is set for, by sinceBoot; 0: it is not
 	joined   time.Duration      // since when we have been a member without a break
 	chosen   bool               // leases were chosen since then
 	phased   bool               // and the heartbeats have a moment of their own within the interval
@@ -148,6 +149,7 @@ func (e *election) run(ctx context.Context) {
 		case <-e.beatTimer.C:
 			e.heartbeat()
 		case <-e.wakeTimer.C:
+			e.wake = 0
 			e.lookSoon()
 		case <-e.retryTimer.C:
 			e.retry()
