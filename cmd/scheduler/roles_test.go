@@ -1,8 +1,10 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"rota/internal/pgtest"
+	"rota/migrations"
 )
 
 // The product works under deploy/sql/roles.sql, in which each role has no more rights than it needs.
@@ -31,6 +34,11 @@ func TestProductWorksUnderTheLeastRights(t *testing.T) {
 		return stdout
 	}
 
+	for _, name := range tablesOfMigrations(t) {
+		if !strings.Contains(string(roles), "'"+name+"'") {
+			t.Errorf("roles.sql does not say what the runtime role may do with %s, and gives it all", name)
+		}
+	}
 	execute(t, super, string(roles)) // before the first migration
 	do("rota_owner", "migrate", "up")
 	execute(t, super, string(roles)) // and after it
@@ -68,6 +76,9 @@ func TestProductWorksUnderTheLeastRights(t *testing.T) {
 	for _, c := range []struct{ role, sql string }{
 		{"rota", `DELETE FROM leadership`},
 		{"rota", `TRUNCATE leadership`},
+		{"rota", `DELETE FROM lease_epochs`},
+		{"rota", `INSERT INTO lease_epochs (job_name, epoch) VALUES ('j', 1)`},
+		{"rota", `DELETE FROM job_shards`},
 		{"rota", `UPDATE audit SET actor = 'nobody'`},
 		{"rota", `DELETE FROM audit`},
 		{"rota", `UPDATE terms SET owner = 'nobody'`},
@@ -92,4 +103,29 @@ func TestProductWorksUnderTheLeastRights(t *testing.T) {
 	if _, stderr, code := command(t, "", []string{"DATABASE_URL=" + as("rota_reader")}, "jobs", "pause", "watched_1", "--reason", "a reason"); code != exitFailed {
 		t.Errorf("the reader pauses a job: exit code %d, %s", code, stderr)
 	}
+}
+
+var created = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+
+// tablesOfMigrations are the product's own tables.
+func tablesOfMigrations(t *testing.T) []string {
+	t.Helper()
+	files, err := fs.Glob(migrations.FS, "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range created.FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	if len(names) < 10 {
+		t.Fatalf("the migrations make only %v", names)
+	}
+	return names
 }

@@ -41,6 +41,8 @@ DECLARE
         ['pauses',           'INSERT, UPDATE, DELETE'],
         ['audit',            'INSERT'],
         ['fence_watermarks', 'UPDATE'],
+        ['lease_epochs',     'UPDATE'],
+        ['job_shards',       'INSERT, UPDATE'],
         ['rota_schema',      NULL],
         ['rota_jobs_schema', NULL],
         ['rota_migration_lock', NULL]];
