@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"rota/internal/registry"
 )
 
 // A document is a page that people read, with its lines.
@@ -132,6 +135,25 @@ func exists(args []string) error {
 	return cmd.ParseFlags(rest)
 }
 
+// What a job may say is in the table of writing-a-job.md and in the short form of it, the doc of jobs.
+func TestEveryFieldOfAJobIsDocumented(t *testing.T) {
+	t.Parallel()
+	for file, form := range map[string]string{"docs/writing-a-job.md": "`%s`", "jobs/doc.go": "%s"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range reflect.VisibleFields(reflect.TypeFor[registry.Job]()) {
+			if field.Name == "Disabled" || field.Name == "Source" {
+				continue // a jobs file and Register set them
+			}
+			if !regexp.MustCompile(`(?m)^(\| |//   - )[^:|]*` + fmt.Sprintf(form, field.Name)).Match(text) {
+				t.Errorf("%s does not say what %s decides", file, field.Name)
+			}
+		}
+	}
+}
+
 // The examples of writing-a-job.md compile.
 func TestExamplesOfTheDocumentsCompile(t *testing.T) {
 	t.Parallel()
@@ -173,14 +195,18 @@ const exampleHead = `package example
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"rota/internal/fence"
+	"rota/internal/jobtest"
 	"rota/internal/registry"
 )
 
