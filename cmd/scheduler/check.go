@@ -33,7 +33,7 @@ func checkCommand() *cobra.Command {
 			if err := printJobs(cmd.OutOrStdout(), rows); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "settings and %d jobs are well\n", len(jobs))
+			fmt.Fprintf(cmd.ErrOrStderr(), "settings and %s are well\n", plural(len(jobs), "jobs"))
 			return nil
 		},
 	}

@@ -52,7 +52,7 @@ type shownJob struct {
 	Enabled  bool                 `json:"enabled"`
 	Policies policies             `json:"policies"`
 	Protects []string             `json:"protects"`
-	Args     any                  `json:"args"`
+	Args     json.RawMessage      `json:"args"`
 	Source   string               `json:"source"`
 	Next     []time.Time          `json:"next"`
 	LastRuns []status.RunJSON     `json:"last_runs"`
@@ -80,7 +80,7 @@ type policies struct {
 const shownTicks = 5
 
 func readJob(ctx context.Context, cfg Config, env []string, job registry.Job) (shownJob, error) {
-	s := shownJob{Enabled: !job.Disabled, Policies: policiesOf(job), Protects: []string{}, Args: job.Args, Source: job.Source}
+	s := shownJob{Enabled: !job.Disabled, Policies: policiesOf(job), Protects: []string{}, Args: job.ArgsJSON(), Source: job.Source}
 	for _, t := range job.Protects {
 		s.Protects = append(s.Protects, t.Name)
 	}
@@ -170,8 +170,8 @@ func printJob(out io.Writer, s shownJob) error {
 	}
 	line("policies", "%s", s.Policies.words())
 	line("protects", "%s", dashed(s.Protects))
-	if args, err := json.Marshal(s.Args); err == nil && s.Args != nil {
-		line("arguments", "%s", plain(string(args), 1000))
+	if len(s.Args) > 0 {
+		line("arguments", "%s", plain(string(s.Args), 1000))
 	}
 	if p := l.Paused; p != nil {
 		line("paused", "%s", pausedWords(p))
@@ -208,7 +208,7 @@ func printJob(out io.Writer, s shownJob) error {
 // tellSuccess tells how a lease's work goes.
 func tellSuccess(line func(name, format string, args ...any), of string, l status.Lease) {
 	line(of+"last success", "%s", stamp(l.LastSuccess))
-	line(of+"refused", "%d late writes, over the kept history", l.Refused)
+	line(of+"refused", "%s, over the kept history", plural(l.Refused, "late writes"))
 	if !l.DueSince.IsZero() {
 		line(of+"due", "%s, and not taken yet", stamp(l.DueSince))
 	}
@@ -220,9 +220,12 @@ func stateOf(l status.Lease, enabled bool) string {
 	case l.State == status.Held:
 		state = fmt.Sprintf("held by %s, epoch %d, since %s, %s left", plain(l.Owner, 80), l.Epoch, stamp(l.AcquiredAt), span(l.Left))
 	case !l.Registered:
-		state += ", and no replica with it has started here"
+		state += ", and no replica that may lead it has started here"
 	case l.State == status.Free:
 		state = fmt.Sprintf("free, after epoch %d", l.Epoch)
+	}
+	if l.Stranded {
+		state += "; no live replica can lead it"
 	}
 	if !enabled {
 		state += "; disabled by the jobs file"

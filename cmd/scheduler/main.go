@@ -101,7 +101,7 @@ former leader does when it wakes up late is refused by the database.`,
   scheduler serve            a replica; DATABASE_URL or PG* name the database
   scheduler jobs next NAME   when a job is due`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs,
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return coded(exitUsage, fromEnvironment(cmd, env))
@@ -140,11 +140,24 @@ func usageErrors(cmd *cobra.Command) {
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short,
-		Args: cobra.NoArgs,
+		Args: noSuchCommand,
 		RunE: needsMore,
 	}
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// noSuchCommand refuses a word that is no command here, and names those that were perhaps meant.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := "see " + cmd.CommandPath() + " --help"
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		hint = "did you mean " + strings.Join(meant, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %.80q for %q: %s", args[0], cmd.CommandPath(), hint)
 }
 
 // needsMore refuses a command that only holds others: help in its place would look like success to a

@@ -31,7 +31,11 @@ With --all it is the whole of it, for an empty database, and no database is aske
 					return err
 				}
 			}
-			return writeMigrations(cmd.OutOrStdout(), from)
+			wrote, err := writeMigrations(cmd.OutOrStdout(), from)
+			if err == nil && !wrote {
+				fmt.Fprintln(cmd.ErrOrStderr(), "the schema is up to date: no SQL is missing")
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "for an empty database; none is asked")
@@ -59,17 +63,18 @@ func appliedVersions(ctx context.Context, cfg Config, env []string) ([]int64, er
 
 // writeMigrations prints what is above the given version of each schema. Each migration is a
 // transaction, with the line that notes it, or says that it must be none.
-func writeMigrations(out io.Writer, from []int64) error {
+func writeMigrations(out io.Writer, from []int64) (wrote bool, err error) {
 	for i, s := range schemas {
 		steps, err := s.steps()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if from[i] == 0 {
 			fmt.Fprintf(out, versionTableSQL, s.table)
 		}
 		for _, step := range steps {
 			if step.version > from[i] {
+				wrote = true
 				begin, commit := "BEGIN;\n", "COMMIT;\n"
 				if step.alone {
 					begin, commit = "", ""
@@ -79,7 +84,7 @@ func writeMigrations(out io.Writer, from []int64) error {
 			}
 		}
 	}
-	return nil
+	return wrote, nil
 }
 
 // versionTableSQL makes what goose makes.

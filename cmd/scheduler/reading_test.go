@@ -175,6 +175,21 @@ func TestAJobIsShownWithItsPauseItsHolderAndItsTicks(t *testing.T) {
 	if page := told(t, url, "replicas", "list"); !strings.Contains(page, "a/1") || !strings.Contains(page, "4711") || !strings.Contains(page, "+2.5 ms") {
 		t.Errorf("replicas list:\n%s", page)
 	}
+	if page := told(t, url, "jobs", "show", "bridge_health"); !strings.Contains(page, `{"Timeout":"2s",`) {
+		t.Errorf("jobs show writes durations otherwise than a jobs file:\n%s", page)
+	}
+	db := lookAt(t, url)
+	if page := told(t, url, "jobs", "show", "reconciliation"); !strings.Contains(page, "no live replica can lead it") {
+		t.Errorf("jobs show, of one that no replica can lead:\n%s", page)
+	}
+	db.execute(`UPDATE replicas SET draining = true`)
+	if page := told(t, url, "replicas", "list"); !strings.Contains(page, "draining") {
+		t.Errorf("replicas list, of one that drains:\n%s", page)
+	}
+	db.execute(`UPDATE leadership SET expires_at = clock_timestamp() - interval '1 second'`)
+	if page := told(t, url, "replicas", "list"); !strings.Contains(page, "drained") {
+		t.Errorf("replicas list, of one that has drained:\n%s", page)
+	}
 }
 
 // P7 and P10: the command, the page and the engine have the same instants, and the last tick is the

@@ -152,11 +152,11 @@ func TestReferenceOfTheSettingsIsWhatServeTakes(t *testing.T) {
 		if len(f.Usage) < 10 {
 			t.Errorf("--%s does not say what it is", f.Name)
 		}
-		fallback := f.DefValue
+		fallback := asGiven(f, f.DefValue)
 		switch {
 		case f.Name == "name":
 			fallback = "the host's name"
-		case fallback != "" && fallback != "[]":
+		case fallback != "":
 			fallback = "`" + fallback + "`"
 		default:
 			fallback = ""

@@ -40,7 +40,11 @@ func printReplicas(out io.Writer, snap status.Snapshot) error {
 			fmt.Fprintf(w, "%s\t%s\t%d\t-\t-\t-\t-\t-\n", plain(r.ID, 100), r.Standing, r.Leases)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s ago\t%+.1f ms\n", plain(r.ID, 100), r.Standing, r.Leases, plain(r.Version, 40), r.PID,
+		standing := string(r.Standing)
+		if r.Standing == status.Draining && r.Leases == 0 {
+			standing = "drained" // it has given up all it led, as the page says too
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s ago\t%+.1f ms\n", plain(r.ID, 100), standing, r.Leases, plain(r.Version, 40), r.PID,
 			stamp(r.StartedAt), max(0, snap.AsOf.Sub(r.SeenAt)).Round(100*time.Millisecond), float64(r.ClockOffset)/float64(time.Millisecond))
 	}
 	fmt.Fprintf(w, asOfLine, stamp(snap.AsOf))

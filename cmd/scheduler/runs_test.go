@@ -23,6 +23,13 @@ func TestRunsTellWhatTheyWereForAndWhetherMoreMayCome(t *testing.T) {
 	if triggers["RUN"] != "OUTCOME ATTEMPT" || triggers["2"] != "request 1" || triggers["1"] != "schedule failed" {
 		t.Errorf("%q", triggers)
 	}
+	db.execute(`UPDATE runs SET lease = 'other.2of3' WHERE job = 'other'`)
+	for _, args := range [][]string{{"list", "--job", "other"}, {"show", "4"}} {
+		if page := told(t, url, append([]string{"runs"}, args...)...); !strings.Contains(page, "other.2of3") {
+			t.Errorf("runs %v does not say whose shard it was:\n%s", args, page)
+		}
+	}
+	db.execute(`UPDATE runs SET lease = 'other' WHERE job = 'other'`)
 	for run, want := range map[string]string{
 		"1": "1 of 1", "2": "1 of 1", "4": "1 of 1 so far", "5": "1 of 2 so far", "6": "2 of 2 so far",
 	} {

@@ -70,10 +70,10 @@ func validList(of interface{ Validate() error }, limit int) error {
 
 func printRuns(out io.Writer, asOf time.Time, runs []status.Run) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tJOB\tTICK\tTRIGGER\tOUTCOME\tATTEMPT\tTOOK\tEPOCH\tOWNER\tWHY")
+	fmt.Fprintln(w, "RUN\tLEASE\tTICK\tTRIGGER\tOUTCOME\tATTEMPT\tTOOK\tEPOCH\tOWNER\tWHY")
 	for _, r := range runs {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n",
-			r.ID, plain(r.Job, 63), stamp(r.Tick), trigger(r), outcome(r), r.Attempt, took(r, asOf), r.Epoch, plain(r.Owner, 80), dash(plain(firstLine(r.Error), 80)))
+			r.ID, plain(r.Lease, 80), stamp(r.Tick), trigger(r), outcome(r), r.Attempt, took(r, asOf), r.Epoch, plain(r.Owner, 80), dash(plain(firstLine(r.Error), 80)))
 	}
 	fmt.Fprintf(w, asOfLine, stamp(asOf))
 	return w.Flush()

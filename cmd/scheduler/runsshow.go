@@ -50,6 +50,9 @@ func printRun(out io.Writer, rec status.RunRecord) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	line("run", "%d", r.ID)
 	line("job", "%s", plain(r.Job, 200))
+	if r.Lease != r.Job {
+		line("lease", "%s", plain(r.Lease, 200))
+	}
 	line("tick", "%s", stamp(r.Tick))
 	line("outcome", "%s", outcome(r))
 	line("attempt", "%s", attemptWords(rec))
@@ -58,7 +61,7 @@ func printRun(out io.Writer, rec status.RunRecord) error {
 	line("ended", "%s", stamp(r.EndedAt))
 	line("took", "%s", took(r, rec.AsOf))
 	if r.Refused > 0 {
-		line("refused", "%d writes, by its fence", r.Refused)
+		line("refused", "%s, by its fence", plural(r.Refused, "writes"))
 	}
 	printAsked(line, r, rec.Request)
 	for _, a := range rec.Attempts {

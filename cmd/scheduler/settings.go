@@ -60,7 +60,7 @@ func settingsOf(cmd *cobra.Command, cfg Config) []setting {
 	var rows []setting
 	settingFlags().VisitAll(func(known *pflag.Flag) {
 		f := cmd.Flags().Lookup(known.Name)
-		s := setting{Flag: "--" + f.Name, Variable: variable(f.Name), Value: f.Value.String(), From: "default", Default: f.DefValue}
+		s := setting{Flag: "--" + f.Name, Variable: variable(f.Name), Value: asGiven(f, f.Value.String()), From: "default", Default: asGiven(f, f.DefValue)}
 		if f.Changed {
 			s.From = "flag"
 			if _, ok := f.Annotations[fromVariable]; ok {
@@ -86,6 +86,14 @@ func settingsOf(cmd *cobra.Command, cfg Config) []setting {
 		return 0
 	})
 	return rows
+}
+
+// asGiven is a flag's value as it is given: a list without the brackets that it is printed in.
+func asGiven(f *pflag.Flag, value string) string {
+	if f.Value.Type() == "stringSlice" {
+		value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+	}
+	return value
 }
 
 // settingFlags are the flags of serve, with their defaults.

@@ -35,7 +35,7 @@ func TestConfigSaysWhereEachSettingComesFromAndHidesPasswords(t *testing.T) {
 	}
 	for flag, want := range map[string]string{
 		"--database-url": "postgres://rota:xxxxx@db.example/rota from environment", "--lease": "30s from environment",
-		"--renew": "10s from flag", "--drain": "25s from default",
+		"--renew": "10s from flag", "--drain": "25s from default", "--admin-groups": "rota-admins from default", "--jobs": " from default",
 	} {
 		if from[flag] != want {
 			t.Errorf("%s is %q, want %q", flag, from[flag], want)
@@ -71,7 +71,7 @@ func TestSQLThatIsPrintedDoesWhatMigrateDoes(t *testing.T) {
 	}
 	apply(t, url, text)
 	assertMigratedOnce(t, url)
-	if again, stderr, code := command(t, "", env, "migrate", "sql"); again != "" || code != exitOK {
+	if again, stderr, code := command(t, "", env, "migrate", "sql"); again != "" || code != exitOK || !strings.Contains(stderr, "up to date") {
 		t.Errorf("afterwards it prints %q, %s, exit code %d", again, stderr, code)
 	}
 	if out, stderr, code := command(t, "", env, "migrate", "up"); code != exitOK || strings.Contains(out+stderr, "applied") {

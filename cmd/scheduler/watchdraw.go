@@ -59,7 +59,7 @@ func overview(seen sighting) string {
 			paused++
 		}
 	}
-	words := fmt.Sprintf("%d leases: %d held, %d free", len(seen.Jobs), n[status.Held], n[status.Free])
+	words := fmt.Sprintf("%s: %d held, %d free", plural(len(seen.Jobs), "leases"), n[status.Held], n[status.Free])
 	if n[status.Never] > 0 {
 		words += fmt.Sprintf(", %d never held", n[status.Never])
 	}

@@ -36,6 +36,56 @@ func (j Job) WithArgs(object json.RawMessage) (any, error) {
 	return args.value.Interface(), nil
 }
 
+// ArgsJSON is Args as WithArgs and a jobs file take them: an object with its durations as people write
+// them. Nil: the job has none that others may set.
+func (j Job) ArgsJSON() json.RawMessage {
+	if j.Args == nil || reflect.TypeOf(j.Args).Kind() != reflect.Struct {
+		return nil
+	}
+	text, err := written(reflect.ValueOf(j.Args))
+	if err != nil || string(text) == "{}" {
+		return nil
+	}
+	return text
+}
+
+// written is what assign takes.
+func written(v reflect.Value) ([]byte, error) {
+	_, itself := v.Interface().(json.Marshaler)
+	switch {
+	case v.Type() == durationType:
+		return json.Marshal(v.Interface().(time.Duration).String())
+	case v.Kind() == reflect.Slice && v.Type().Elem() == durationType && !v.IsNil():
+		items := make([]json.RawMessage, v.Len())
+		for i := range items {
+			items[i], _ = written(v.Index(i))
+		}
+		return json.Marshal(items)
+	case v.Kind() != reflect.Struct || itself:
+		return json.Marshal(v.Interface())
+	}
+	object := []byte{'{'}
+	for i := range v.NumField() {
+		name, ok := jsonName(v.Type().Field(i))
+		if !ok {
+			continue
+		}
+		value, err := written(v.Field(i))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		if len(object) > 1 {
+			object = append(object, ',')
+		}
+		object = append(append(append(object, key...), ':'), value...)
+	}
+	return append(object, '}'), nil
+}
+
 // arguments is a struct that is changed field by field. It is a copy: what the original points to
 // is never written to.
 type arguments struct {

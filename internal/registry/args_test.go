@@ -2,6 +2,7 @@ package registry
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,35 @@ func TestArgumentsAreLaidOverThoseOfTheJob(t *testing.T) {
 		}
 		if diff := cmp.Diff(withLimits().Args, j.Args, cmp.AllowUnexported(limits{})); diff != "" {
 			t.Errorf("%s changes the job's own: %s", c.object, diff)
+		}
+	}
+}
+
+// What is shown of arguments can be given back: durations with their units, wherever they stand.
+func TestArgumentsAreWrittenAsTheyAreGiven(t *testing.T) {
+	type part struct{ Wait time.Duration }
+	type args struct {
+		Wait   time.Duration `json:"wait"`
+		Pauses []time.Duration
+		Part   part
+		Names  []string
+		At     time.Time
+		hidden int
+		Not    int `json:"-"`
+	}
+	given := args{Wait: 90 * time.Second, Pauses: []time.Duration{time.Second, 0}, Part: part{time.Minute}, Names: []string{`a"b`}, hidden: 1, Not: 2}
+	text := string(Job{Args: given}.ArgsJSON())
+	const want = `{"wait":"1m30s","Pauses":["1s","0s"],"Part":{"Wait":"1m0s"},"Names":["a\"b"],"At":"0001-01-01T00:00:00Z"}`
+	if text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+	back, err := Job{Args: args{hidden: 1, Not: 2}}.WithArgs([]byte(text))
+	if err != nil || !reflect.DeepEqual(back, given) {
+		t.Errorf("given back they are %+v, %v", back, err)
+	}
+	for _, none := range []any{nil, struct{}{}, struct{ hidden int }{1}} {
+		if text := (Job{Args: none}).ArgsJSON(); text != nil {
+			t.Errorf("the arguments of a job with none: %s", text)
 		}
 	}
 }

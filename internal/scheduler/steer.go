@@ -102,10 +102,13 @@ func (s *Scheduler) detach(l *lead) {
 	}
 	for _, r := range s.steering.wanted.Requests {
 		if r.Kind == control.StepDown && r.Lease == l.token.Lease && r.Epoch == l.token.Epoch {
-			s.cfg.Requests.Done(r.ID, fmt.Sprintf("the term of epoch %d is over", r.Epoch))
+			s.cfg.Requests.Done(r.ID, over(r.Epoch))
 		}
 	}
 }
+
+// over is what has come of a step down, whoever sees it first.
+func over(epoch int64) string { return fmt.Sprintf("the term of epoch %d is over", epoch) }
 
 // steer does one request for the lead's lease. The steering's lock is held.
 func (l *lead) steer(r control.Request) {
@@ -125,8 +128,8 @@ func (l *lead) steer(r control.Request) {
 		switch {
 		case r.Epoch == l.token.Epoch:
 			l.cfg.Elector.GiveUp(r.Lease, StepDown)
-		case r.Epoch < l.token.Epoch:
-			l.cfg.Requests.Done(r.ID, fmt.Sprintf("the term of epoch %d was over already", r.Epoch))
+		case r.Epoch < l.token.Epoch: // by this request perhaps, before its former leader has said so
+			l.cfg.Requests.Done(r.ID, over(r.Epoch))
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestStepDownGivesUpTheTermThatItNames(t *testing.T) {
 			t.Errorf("given up: %s, settled: %s", gave, b.settled.said())
 		}
 		b.Steer(stepDown(2, 3)) // of one that is over
-		if gave := b.elector.gave(); gave != "" || b.settled.said() != "2: the term of epoch 3 was over already" {
+		if gave := b.elector.gave(); gave != "" || b.settled.said() != "2: the term of epoch 3 is over" {
 			t.Errorf("given up: %s, settled: %s", gave, b.settled.said())
 		}
 		b.Steer(stepDown(3, 4))
@@ -127,7 +127,7 @@ func TestStepDownGivesUpTheTermThatItNames(t *testing.T) {
 		}
 		close(term.asked)
 		<-returned
-		if said := b.settled.said(); said != "2: the term of epoch 3 was over already, 3: the term of epoch 4 is over" {
+		if said := b.settled.said(); said != "2: the term of epoch 3 is over, 3: the term of epoch 4 is over" {
 			t.Errorf("settled: %s", said)
 		}
 		b.Steer(control.State{})

@@ -214,7 +214,7 @@ func TestThePageShowsEachJobsRow(t *testing.T) {
 		registry.Every(time.Minute).Words(), "failed", "took 500 ms", "no route to LP-3", "tick of 2026-01-01 10:00:00.000 UTC",
 		"before: <bdi>replaced</bdi>", "unknown here", "not registered yet", "never held",
 		"3 late writes refused", "last 1: 1 failed; newest failed",
-		"<b>3</b> jobs", "<b>1</b> held", "<b>1</b> free", "<b>1</b> never held", "<b>1</b> failing", "<b>1</b> with refused writes", "<b>1</b> replicas",
+		"<b>3</b> jobs", "<b>1</b> held", "<b>1</b> free", "<b>1</b> never held", "<b>1</b> failing", "<b>1</b> with refused writes", "<b>1</b> replica<",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page of jobs lacks %q", want)

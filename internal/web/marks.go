@@ -55,7 +55,7 @@ func oddities(l status.Lease) []mark {
 		all = append(all, mark{"warn", "?", "unknown here", "a lease in the database that no job of this binary has: an older or a newer version's, or another program's"})
 	}
 	if !l.Registered {
-		all = append(all, mark{"warn", "?", "not registered yet", "a job of this binary without a lease in the database: no replica with it has started here"})
+		all = append(all, mark{"warn", "?", "not registered yet", "a job of this binary without a lease in the database: no replica that may lead it has started here"})
 	}
 	if l.Disabled {
 		all = append(all, mark{"idle", "–", "disabled here", "the jobs file of the replica that shows this page takes it out of its work"})

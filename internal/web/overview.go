@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -16,6 +17,15 @@ type count struct {
 	N          int64
 	Bad        bool // it asks for attention
 	Shown      bool // the list is of these
+}
+
+// Words are What, of one where it is one.
+func (c count) Words() string {
+	switch c.What {
+	case "jobs", "leases", "replicas":
+		return thing(fmt.Sprint(c.N), c.What)
+	}
+	return c.What
 }
 
 // A sift is a way to filter the list of jobs.

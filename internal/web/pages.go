@@ -49,7 +49,7 @@ var shared = []string{"templates/layout.html", "templates/parts.html", "template
 var parsed = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	for _, name := range names {
-		t := template.New(name).Funcs(template.FuncMap{"link": link("./")})
+		t := template.New(name).Funcs(template.FuncMap{"link": link("./"), "plural": plural})
 		all[name] = template.Must(t.ParseFS(templatesFS, append([]string{"templates/" + name + ".html"}, shared...)...))
 	}
 	return all

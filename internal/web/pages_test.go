@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -394,19 +395,38 @@ func TestABarGoesUpForWhatWentWellAndDownForWhatDidNot(t *testing.T) {
 	}
 }
 
-func TestArgumentsAreShownAsPeopleWriteThem(t *testing.T) {
+// What there is one of is counted as one, wherever it is counted.
+func TestOneIsNotSeveral(t *testing.T) {
 	t.Parallel()
-	type args struct {
-		Wait   time.Duration `json:"wait"`
-		Names  []string
-		hidden int
-		Not    int `json:"-"`
+	db := pgtest.New(t)
+	job := told(t, db)
+	run(t, db, `UPDATE runs SET refused = 1 WHERE refused > 0`)
+	h := serve(db, job)
+	several := regexp.MustCompile(`(?:^|[^0-9.])1 (?:late )?(?:jobs|leases|replicas|members|writes|ticks)`)
+	for address, want := range map[string]string{
+		"/": "<b>1</b> job</a>", "/?q=nothing": "None of the 1 job ", "/?show=paused": "1 of 1 job,", "/replicas": "1 lease held", "/about": "1 lease;",
+		"/jobs/bridge_health": "1 late write refused",
+	} {
+		page := get(t, h, address).Body.String()
+		text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, "")
+		if odd := several.FindString(text); odd != "" || !strings.Contains(page, want) {
+			t.Errorf("%s: %q, and it must say %q", address, odd, want)
+		}
 	}
-	got := argsOf(&registry.Job{Args: args{Wait: 90 * time.Second, Names: []string{`a"b`}, hidden: 1}})
-	if want := `{"wait":"1m30s","Names":["a\"b"]}`; got != want {
-		t.Errorf("%s, want %s", got, want)
+}
+
+// The shards of a job have runs for the same ticks, so each says whose it is.
+func TestARunOfAShardSaysSo(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for k := 1; k <= 2; k++ {
+		run(t, db, `INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ($1, $2, clock_timestamp() + interval '1 hour', 1)`, fmt.Sprintf("split.%dof2", k), leader)
+		run(t, db, `INSERT INTO runs (lease, job, tick, epoch, owner, ended_at, outcome) VALUES ($1, 'split', '2026-01-01 10:00Z', 1, $2, now(), 'success')`, fmt.Sprintf("split.%dof2", k), leader)
 	}
-	if got := fmt.Sprint(argsOf(&registry.Job{}), argsOf(nil), argsOf(&registry.Job{Args: struct{}{}})); strings.TrimSpace(got) != "" {
-		t.Errorf("%q", got)
+	page := get(t, serve(db, registry.Job{Name: "split", Schedule: registry.OnDemand, Shards: 2}), "/jobs/split").Body.String()
+	for _, want := range []string{"<small>shard 1 of 2</small>", "<small>shard 2 of 2</small>"} {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("the page has %q %d times", want, strings.Count(page, want))
+		}
 	}
 }

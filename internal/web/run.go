@@ -3,11 +3,13 @@ package web
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -30,7 +32,8 @@ type runRow struct {
 	Refused int64
 	Asked   bool
 	Lease   string
-	This    bool // the one that the page is about
+	Shard   string // which of the job's shards; empty: the job is whole
+	This    bool   // the one that the page is about
 }
 
 func runRowOf(run *status.Run, asOf time.Time) runRow {
@@ -40,6 +43,9 @@ func runRowOf(run *status.Run, asOf time.Time) runRow {
 		Tick:  at(run.Tick), From: at(run.FirstTick), Ticks: run.Ticks, Started: at(run.StartedAt),
 		Attempt: run.Attempt, Epoch: run.Epoch, Owner: holderOf(run.Owner), Error: clip(run.Error, 300), Refused: run.Refused,
 		Asked: run.Request != 0, Lease: clip(run.Lease, 200),
+	}
+	if _, k, of := registry.LeaseOf(run.Lease); of > 0 {
+		r.Shard = fmt.Sprintf("shard %d of %d", k, of)
 	}
 	switch {
 	case r.Quiet:

@@ -116,10 +116,15 @@ func clip(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// plural is n things, the last s of which one does without.
-func plural(n int, things string) string {
-	if n == 1 {
-		things = strings.TrimSuffix(things, "s")
+// plural is n, a whole number, and things, the last s of which one does without.
+func plural(n any, things string) string {
+	number := fmt.Sprint(n)
+	return number + " " + thing(number, things)
+}
+
+func thing(number, things string) string {
+	if number == "1" {
+		return strings.TrimSuffix(things, "s")
 	}
-	return fmt.Sprintf("%d %s", n, things)
+	return things
 }

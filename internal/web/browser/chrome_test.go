@@ -211,6 +211,15 @@ func (b *tab) fits(where string) {
 	}
 }
 
+// labelled fails the test for each cell that shows its label and says nothing: in a narrow window the
+// label has no line to stand on, and falls out of its card.
+func (b *tab) labelled(where string) {
+	b.t.Helper()
+	for _, cell := range eval[[]string](b, `[...document.querySelectorAll("td[data-label]")].filter((n) => n.getClientRects().length && !n.innerText.trim() && !n.querySelector("svg, meter")).map((n) => n.outerHTML.slice(0, 200))`) {
+		b.t.Errorf("%s: an empty cell has a label: %s", where, cell)
+	}
+}
+
 // press presses a key as a keyboard does.
 func (b *tab) press(key string) {
 	b.t.Helper()

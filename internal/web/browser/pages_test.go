@@ -40,6 +40,7 @@ func TestEveryPageIsAccessibleInBothThemesOnPhoneAndDesk(t *testing.T) {
 				b.shape(width, 900, theme)
 				b.accessible(where)
 				b.fits(where)
+				b.labelled(where)
 			}
 		}
 		if path == "/nowhere" {
