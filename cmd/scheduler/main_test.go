@@ -71,6 +71,14 @@ var testJobs = map[string][]registry.Job{
 	// It never returns.
 	"stuck": {{Name: "stuck", Schedule: every, Run: func(context.Context, *registry.Run) error { select {} }}},
 
+	// They end their process.
+	"panics": {{Name: "panics", Schedule: every, Run: func(context.Context, *registry.Run) error {
+		go panic("in a goroutine of the job")
+		select {}
+	}}},
+	"exits":        {{Name: "exits", Schedule: every, Run: func(context.Context, *registry.Run) error { os.Exit(0); return nil }}},
+	"exits_with_3": {{Name: "exits_with_3", Schedule: every, Run: func(context.Context, *registry.Run) error { os.Exit(3); return nil }}},
+
 	"watched": {
 		{Name: "watched_1", Schedule: every, Args: struct{ Limit int }{1}, Run: idle},
 		{Name: "watched_2", Schedule: every, Run: idle},

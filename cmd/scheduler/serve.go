@@ -37,19 +37,14 @@ is left behind: its lease runs out by itself, and the exit code is 4. A second s
 Every flag can be given as an environment variable too: --lease as ROTA_LEASE, and so on.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			jobs, err := validate(cfg, env)
-			if err != nil {
-				return err
-			}
 			owner, watched := lookup(env, ownerEnv)
-			switch {
-			case watched:
-			case cfg.Witness == "on":
-				return watchOver(cmd.Context(), cfg, env, cmd.ErrOrStderr())
-			default:
-				owner = lease.NewOwner(cfg.Name)
+			if !watched {
+				return start(cmd.Context(), cfg, env, lease.NewOwner(cfg.Name), cfg.Witness == "on", cmd.ErrOrStderr())
 			}
-			return serve(cmd.Context(), cfg, owner, jobs, supervisorOf(env), cmd.ErrOrStderr())
+			say := speaker()
+			err := start(cmd.Context(), cfg, env, owner, false, cmd.ErrOrStderr())
+			say() // not deferred: a panic is no end of its own
+			return err
 		},
 	}
 	serveFlags(cmd.Flags(), &cfg)
@@ -68,6 +63,18 @@ func validate(cfg Config, env []string) ([]registry.Job, error) {
 		err = errors.Join(err, wrong)
 	}
 	return jobs, coded(exitUsage, err)
+}
+
+// start runs a replica in this process, or under a witness that this process is then.
+func start(ctx context.Context, cfg Config, env []string, owner string, watched bool, stderr io.Writer) error {
+	jobs, err := validate(cfg, env)
+	if err != nil {
+		return err
+	}
+	if watched {
+		return watchOver(ctx, cfg, env, owner, stderr)
+	}
+	return serve(ctx, cfg, owner, jobs, supervisorOf(env), stderr)
 }
 
 // serve wires a replica, in the order in which the data flows, and runs it until ctx ends.

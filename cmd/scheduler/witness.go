@@ -34,9 +34,9 @@ type witness struct {
 }
 
 // watchOver runs a replica as a child of this process, and returns once that has ended, as it ended.
-func watchOver(ctx context.Context, cfg Config, env []string, stderr io.Writer) error {
+func watchOver(ctx context.Context, cfg Config, env []string, owner string, stderr io.Writer) error {
 	debug.SetGCPercent(20) // it holds next to nothing, and should stay small
-	w := &witness{cfg: cfg, owner: lease.NewOwner(cfg.Name), log: cfg.logger(stderr)}
+	w := &witness{cfg: cfg, owner: owner, log: cfg.logger(stderr)}
 	exe, err := ourselves()
 	if err != nil {
 		return err
@@ -52,12 +52,19 @@ func watchOver(ctx context.Context, cfg Config, env []string, stderr io.Writer) 
 	cmd.Env = append(slices.Clone(env), ownerEnv+"="+w.owner)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = mortal()
+	heard, spoken, err := lastWord()
+	if err != nil {
+		return fmt.Errorf("start the replica: %w", err)
+	}
+	cmd.ExtraFiles = []*os.File{spoken}
 	ended, err := launched(cmd)
+	_ = spoken.Close()
 	if err != nil {
 		return fmt.Errorf("start the replica: %w", err)
 	}
 	debug.FreeOSMemory() // what reading the settings and the jobs took
-	return w.watch(cmd.Process, caught, ended)
+	err = w.watch(cmd.Process, caught, ended)
+	return exitOf(err, listened(heard))
 }
 
 // launched starts a process that dies with this one, and tells how it ended. The thread that starts
@@ -82,7 +89,7 @@ func launched(cmd *exec.Cmd) (ended <-chan error, err error) {
 // passedOn are the signals that a supervisor may send to a service.
 var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// watch passes signals on, and keeps a connection, until the replica has ended.
+// watch passes signals on, and keeps a connection, until the replica has ended, and returns how.
 func (w *witness) watch(replica *os.Process, caught <-chan os.Signal, ended <-chan error) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -96,7 +103,7 @@ func (w *witness) watch(replica *os.Process, caught <-chan os.Signal, ended <-ch
 			_ = syscall.Kill(-replica.Pid, syscall.SIGKILL) // what the replica has started
 			stop()
 			w.bury(<-kept)
-			return exitOf(err)
+			return err
 		}
 	}
 }
@@ -179,14 +186,25 @@ type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("the replica ended with status %d", e.code) }
 
-// exitOf is the status of the replica as this process's own; of a signal what a shell makes of it.
-func exitOf(err error) error {
+// exitOf is the status of the replica as this process's own; of a signal what a shell makes of it. A
+// replica that ended without a word has crashed, with a status that is none of ours.
+func exitOf(err error, spoke bool) error {
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	if err != nil && !errors.As(err, &exit) {
 		return err
 	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return &exitError{128 + int(status.Signal())}
+	code := 0
+	if exit != nil {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return &exitError{128 + int(status.Signal())}
+		}
+		code = exit.ExitCode()
 	}
-	return &exitError{exit.ExitCode()}
+	switch {
+	case !spoke && code < 128: // a second signal leaves no time for words
+		return fmt.Errorf("the replica crashed, with status %d: the lines before say why", code)
+	case code == 0:
+		return nil
+	}
+	return &exitError{code}
 }
