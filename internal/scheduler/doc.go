@@ -111,7 +111,8 @@
 //
 // The outcome is read from refused writes first, the cause of the context's end second, what the
 // function did third: fenced; timed_out, cancelled (by an operator, or after the drain), lost (its term
-// ended); panicked, failed, success. A run whose process died stays open until the next term of its
+// ended); panicked, failed, success. An error that says fenced while the term goes on is that of another
+// term's writer, which a job has kept, and a failure: no further term would come to run the tick again. A run whose process died stays open until the next term of its
 // lease closes it as lost; if its process lives and had writes refused, it amends that to fenced, with
 // the count. The last 64 KiB that a run logged are kept with its end.
 //

@@ -35,9 +35,9 @@ func TestEndSaysWhetherTheNextTermRunsTheTickAgain(t *testing.T) {
 		"lost":     {stuck, ends(lease.ErrLost), nil, lost, true},
 		"deadline": {stuck, ends(lease.ErrDeadline), nil, lost, true},
 		"fenced":   {stuck, ends(fence.ErrFenced), nil, refused, true},
-		"fenced by a write": {func(context.Context, *registry.Run) error {
+		"refused to the writer of another term": {func(context.Context, *registry.Run) error {
 			return fmt.Errorf("write: %w", fence.ErrFenced)
-		}, nil, nil, refused, true},
+		}, nil, nil, failed, false},
 		"drained":       {stuck, func(_ *bench, term *fakeTerm) { close(term.asked) }, nil, cancelled, true},
 		"cancelled":     {stuck, cancel, nil, cancelled, false},
 		"failed":        {func(context.Context, *registry.Run) error { return errors.New("no") }, nil, nil, failed, false},

@@ -65,10 +65,8 @@ func (r result) judge() outcome {
 		return lost
 	case r.panic != "":
 		return panicked
-	case errors.Is(r.err, fence.ErrFenced):
-		return refused
 	case r.err != nil:
-		return failed
+		return failed // an ErrFenced too: the term goes on, so that it is that of another's writer
 	}
 	return success
 }
@@ -97,7 +95,7 @@ func (r result) fault() string {
 	switch {
 	case r.panic != "":
 		said = append(said, r.panic)
-	case r.err != nil && !errors.Is(r.err, r.cause) && !errors.Is(r.err, context.Canceled):
+	case r.err != nil && (r.cause == nil || !errors.Is(r.err, r.cause) && !errors.Is(r.err, context.Canceled)):
 		said = append(said, r.err.Error())
 	}
 	return printable(strings.Join(said, ": "), faultSize)

@@ -85,9 +85,10 @@ func TestWhichOutcomesAreTriedAgain(t *testing.T) {
 		"success":   {idle, "success", nil},
 		"panicked":  {func(context.Context, *registry.Run) error { panic("no") }, "panicked, success", nil},
 		"timed out": {stuck, "timed_out, success", nil},
-		"fenced": {func(context.Context, *registry.Run) error {
+		"fenced":    {stuck, "fenced", func(_ *bench, term *fakeTerm) { term.End(fence.ErrFenced) }},
+		"refused to the writer of another term": {func(context.Context, *registry.Run) error {
 			return fmt.Errorf("write: %w", fence.ErrFenced)
-		}, "fenced", nil},
+		}, "failed, success", nil},
 		"cancelled": {stuck, "cancelled", func(b *bench, _ *fakeTerm) {
 			b.Steer(control.State{Requests: []control.Request{{ID: 1, Kind: control.Cancel, Lease: "job", Run: 1, By: "ann"}}})
 		}},

@@ -369,9 +369,12 @@ func TestOutcomeIsReadFromTheCauseFirstAndTheErrorSecond(t *testing.T) {
 			return nil
 		}, nil, panicked, "runtime.Goexit"},
 		"panic of an error": {func(context.Context, *registry.Run) error { return badError{} }, nil, panicked, "panic: no text"},
-		"refused": {func(context.Context, *registry.Run) error {
+		"refused to the writer of another term": {func(context.Context, *registry.Run) error {
 			return fmt.Errorf("write: %w", fence.ErrFenced)
-		}, nil, refused, "write: fenced"},
+		}, nil, failed, "write: fenced"},
+		"cancelled what it called by itself": {func(context.Context, *registry.Run) error {
+			return fmt.Errorf("ping LP-3: %w", context.Canceled)
+		}, nil, failed, "ping LP-3: context canceled"},
 		"timed out": {takes(time.Minute), nil, timedOut, "timeout (10s)"},
 		"timed out, and says it is well": {func(ctx context.Context, _ *registry.Run) error {
 			<-ctx.Done()
