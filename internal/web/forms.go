@@ -293,7 +293,7 @@ func stepDownForm(_ *server, r *http.Request, snap status.Snapshot) (form, error
 	}
 	f := form{Title: "Step down from " + clip(l.Name, 100), Submit: "Step down", Reason: "required"}
 	if l.State == status.Held {
-		f.Says = []string{fmt.Sprintf("%s gives up its term under epoch %d once its run has returned; another replica takes over.", host(l.Owner), l.Epoch)}
+		f.Says = []string{fmt.Sprintf("%s gives up its term under epoch %d once its run has returned; %s.", host(l.Owner), l.Epoch, heir(snap, l.Owner))}
 	} else {
 		f.Says = []string{"Nobody leads it now, so there is no term to give up."}
 	}
@@ -307,7 +307,7 @@ func revokeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	}
 	f := form{Title: "Revoke " + clip(l.Name, 100), Submit: "Revoke", Reason: "required", Typed: l.Name, Grave: true}
 	f.Says = []string{
-		fmt.Sprintf("The term under epoch %d ends now, without its leader: every later write of it through the fence is refused, and another replica takes over under a higher epoch.", l.Epoch),
+		fmt.Sprintf("The term under epoch %d ends now, without its leader: every later write of it through the fence is refused; %s, under a higher epoch.", l.Epoch, heir(snap, l.Owner)),
 		"What its run does outside the fence goes on until the run notices. Step down waits for the run instead.",
 	}
 	for _, rep := range snap.Replicas {
@@ -335,13 +335,31 @@ func drainForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
 	}
 	f := form{Title: "Drain " + host(id), Submit: "Drain", Reason: "required"}
 	f.Says = []string{"It takes no new terms, gives up each one it has once its run has returned, and is not ready from then on. A restart ends that."}
+	move := "move"
+	if len(moves) > 0 && !hasOthers(snap, id) {
+		move = "are given up"
+		f.Warning = "No other replica is there to take over: nobody leads these until one is."
+	}
 	switch {
 	case len(moves) == 0:
 		f.Says = append(f.Says, "It leads nothing now.")
 	case len(moves) > 12:
-		f.Says = append(f.Says, fmt.Sprintf("%s move, %s among them.", plural(len(moves), "leases"), strings.Join(moves[:12], ", ")))
+		f.Says = append(f.Says, fmt.Sprintf("%s %s, %s among them.", plural(len(moves), "leases"), move, strings.Join(moves[:12], ", ")))
 	default:
-		f.Says = append(f.Says, "These move: "+strings.Join(moves, ", ")+".")
+		f.Says = append(f.Says, "These "+move+": "+strings.Join(moves, ", ")+".")
 	}
 	return f, nil
+}
+
+// hasOthers says whether another replica than the named one may take what that one gives up.
+func hasOthers(snap status.Snapshot, id string) bool {
+	return slices.ContainsFunc(snap.Replicas, func(rep status.Replica) bool { return rep.Standing == status.Member && rep.ID != id })
+}
+
+// heir is what becomes of a term that ends.
+func heir(snap status.Snapshot, owner string) string {
+	if hasOthers(snap, owner) {
+		return "another replica takes over"
+	}
+	return "no other replica is there, so it may take it again"
 }

@@ -191,7 +191,7 @@ func TestEachFormSaysWhatWillComeOfIt(t *testing.T) {
 		"/leases/bridge_health/step-down":         {"pod-1 gives up its term under epoch 42"},
 		"/leases/bridge_health/revoke":            {"<bdi>bridge_health</bdi>", `name="typed"`, "is alive"},
 		"/runs/3/cancel":                          {"Cancel run 3 of bridge_health"},
-		replicaPath(leader) + "/drain":            {"Drain pod-1", "These move: bridge_health."},
+		replicaPath(leader) + "/drain":            {"Drain pod-1", "These are given up: bridge_health.", "No other replica is there"},
 		"/replicas/" + segment(leader) + "/drain": {"Drain pod-1"},
 		"/requests/2/withdraw":                    {"Withdraw request 2"},
 	} {

@@ -56,6 +56,31 @@ func TestEachFormSaysWhatIsTrueForThisJob(t *testing.T) {
 	}
 }
 
+// Who gives a term up is told before it whether anybody is there to take it.
+func TestAFormSaysWhetherAnybodyTakesOver(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	h := serve(db, told(t, db))
+	says := func(words map[string]string) {
+		t.Helper()
+		for address, want := range words {
+			until(t, h, address, func(w *httptest.ResponseRecorder) bool { return strings.Contains(w.Body.String(), want) })
+		}
+	}
+	says(map[string]string{
+		"/replicas/" + leader + "/drain":  "No other replica is there to take over",
+		"/leases/bridge_health/step-down": "so it may take it again",
+		"/leases/bridge_health/revoke":    "so it may take it again",
+	})
+	run(t, db, `INSERT INTO replicas (id, host, pid, version, started_at, seen_at, expires_at)
+		VALUES ('pod-2/1', 'pod-2', 1, 'v9', clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '1 hour')`)
+	says(map[string]string{
+		"/replicas/" + leader + "/drain":  "These move: bridge_health.",
+		"/leases/bridge_health/step-down": "another replica takes over.",
+		"/leases/bridge_health/revoke":    "another replica takes over, under a higher epoch",
+	})
+}
+
 // A replica that has given all up is drained, and one that is at it is draining, wherever it is shown.
 func TestADrainedReplicaIsCalledSo(t *testing.T) {
 	t.Parallel()
