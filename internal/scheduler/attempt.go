@@ -22,14 +22,14 @@ func (l *lead) run(r run) time.Duration {
 	if err != nil {
 		return l.end(r, log, result{err: err}, time.Now())
 	}
-	abandoned := false
+	abandoned, db := false, &reads{db: l.cfg.Work}
 	d := duty{
 		job: *l.job, asked: l.term.Asked(), stop: make(chan error, 1), drain: l.cfg.Drain, grace: l.cfg.Grace,
 		// What falls due from here on is the successor's, and not to be written off as skipped.
 		draining: func() { l.ticker.withdraw(l.entry) },
 		run: &registry.Run{
 			Job: l.job.Name, Shard: max(1, l.shard.K), Of: max(1, l.shard.Of), Tick: r.tick.UTC(), Attempt: r.number, Args: args,
-			DB: l.cfg.Work, Fence: l.writer, Log: slog.New(log), Draining: l.term.Asked(),
+			DB: db, Fence: l.writer, Log: slog.New(log), Draining: l.term.Asked(),
 		},
 		abandon: func() {
 			abandoned = true
@@ -48,6 +48,10 @@ func (l *lead) run(r run) time.Duration {
 	res := d.do(l.term.Context())
 	l.term.Tie(false)
 	res.refused = l.writer.Refused() - before
+	if n := db.close(); n > 0 {
+		log.made().Warn("the run has left answers of the database open, each of which held a connection; they are closed: "+
+			"close rows, and scan what QueryRow returns", "answers", n)
+	}
 	if abandoned {
 		l.counts.abandoned.Add(-1)
 		log.made().Warn("abandoned run has returned after all")

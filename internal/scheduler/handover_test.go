@@ -93,6 +93,21 @@ func eventually(t *testing.T, db *pgxpool.Pool, want, sql string, args ...any) {
 	}
 }
 
+// P8: a function that reads and closes nothing does not use up, run by run, the connections of all jobs.
+func TestRunsThatCloseNothingStarveNoOther(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	begins(t, db, []registry.Job{{Name: "careless", Schedule: registry.Every(time.Second), Run: func(ctx context.Context, run *registry.Run) error {
+		for range db.Config().MaxConns - 4 {
+			if _, err := run.DB.Query(ctx, "SELECT 1"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}})
+	eventually(t, db, "true", "SELECT (count(*) >= 2)::text FROM runs WHERE outcome = 'success'")
+}
+
 // P3, P4, P6, P7: a replica that is stopped in the middle of a run lets it finish under its lease;
 // then another leads, above it, and between them each tick has one run at most and none is missing.
 func TestHandoverLosesAndDoublesNoTick(t *testing.T) {
