@@ -15,6 +15,7 @@ type kept[T any] struct {
 	mu     sync.Mutex
 	last   *T
 	taken  time.Time     // when the reading of last began
+	passed time.Time     // what was read before this is out of date, as its reader knows
 	took   time.Duration // how long it took
 	err    error         // how the newest attempt failed
 	due    time.Time     // when the next may be made
@@ -40,21 +41,34 @@ func (k *kept[T]) get(ctx context.Context, fresh, patience time.Duration, read f
 	if now.Before(k.due) {
 		return k.answer()
 	}
-	if k.flight == nil {
-		go k.begin(fresh, read)(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who asked
+	for {
+		if k.flight == nil {
+			go k.begin(fresh, read)(context.WithoutCancel(ctx)) // it serves all who wait, so it does not end with the one who asked
+		}
+		if k.last != nil && k.err == nil && !k.outdated() && now.Before(k.taken.Add(fresh+k.grace(fresh))) {
+			return k.answer()
+		}
+		err := k.await(ctx, k.flight, patience-time.Since(now))
+		if errors.Is(err, errSlow) && k.last != nil {
+			return Reading[T]{Value: *k.last, Age: time.Since(k.taken), Why: err}, nil
+		}
+		if err != nil {
+			return Reading[T]{}, err
+		}
+		if k.err != nil || !k.outdated() { // else it was under way already
+			return k.answer()
+		}
 	}
-	if k.last != nil && k.err == nil && now.Before(k.taken.Add(fresh+k.grace(fresh))) {
-		return k.answer()
-	}
-	err := k.await(ctx, k.flight, patience)
-	if errors.Is(err, errSlow) && k.last != nil {
-		return Reading[T]{Value: *k.last, Age: time.Since(k.taken), Why: err}, nil
-	}
-	if err != nil {
-		return Reading[T]{}, err
-	}
-	return k.answer()
 }
+
+// outdate has whoever asks from now on get what is read from now on.
+func (k *kept[T]) outdate() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.passed, k.due = time.Now(), time.Time{}
+}
+
+func (k *kept[T]) outdated() bool { return k.taken.Before(k.passed) }
 
 // grace is how much longer than fresh a value is given out while it is read anew: as long as that
 // takes, by the last time and half as much again, and not less than half of fresh.
@@ -104,6 +118,9 @@ func (k *kept[T]) begin(fresh time.Duration, read func(context.Context) (T, erro
 			k.flight, k.err, k.due = nil, err, time.Now().Add(fresh)
 			if err == nil {
 				k.last, k.taken, k.took, k.due = &value, began, time.Since(began), began.Add(fresh)
+				if k.outdated() {
+					k.due = time.Time{}
+				}
 			}
 			close(flight)
 		}()
@@ -149,6 +166,14 @@ func (m *memo[Q, T]) of(q Q) *kept[T] {
 	}
 	m.asked[q] = time.Now()
 	return k
+}
+
+func (m *memo[Q, T]) outdate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.all {
+		k.outdate()
+	}
 }
 
 func (m *memo[Q, T]) forget() {

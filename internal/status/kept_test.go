@@ -50,6 +50,52 @@ func TestWhatTakesLongToBeReadComesAllTheSame(t *testing.T) {
 	})
 }
 
+// Who has changed something gets what was read after that, be it that another has just read, or is
+// reading; and nobody waits longer for it than for anything else.
+func TestWhatIsOutOfDateIsReadAnew(t *testing.T) {
+	t.Parallel()
+	for name, since := range map[string]time.Duration{
+		"read a moment ago":    1100 * time.Millisecond,
+		"being read":           500 * time.Millisecond,
+		"given out once more":  2100 * time.Millisecond,
+		"read a long time ago": time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var k kept[int]
+				var truth atomic.Int64
+				truth.Store(1)
+				ask := func(patience time.Duration) (Reading[int], error) {
+					return k.get(t.Context(), time.Second, patience, func(context.Context) (int, error) {
+						n := truth.Load()
+						time.Sleep(time.Second)
+						return int(n), nil
+					})
+				}
+				go func() { _, _ = ask(time.Hour) }()
+				time.Sleep(since)
+				if since > time.Second { // as someone may just have had it read again
+					go func() { _, _ = ask(time.Hour) }()
+					synctest.Wait()
+				}
+				truth.Store(2)
+				time.Sleep(time.Millisecond)
+				k.outdate()
+				if got, err := ask(time.Hour); err != nil || got.Value != 2 || got.Why != nil {
+					t.Errorf("%+v, %v", got, err)
+				}
+				began := time.Now()
+				k.outdate()
+				if got, err := ask(time.Millisecond); err != nil || got.Value != 2 || !errors.Is(got.Why, errSlow) || time.Since(began) != time.Millisecond {
+					t.Errorf("without patience: %+v, %v", got, err)
+				}
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
 func TestPanicOfAReadingIsItsError(t *testing.T) {
 	t.Parallel()
 	var k kept[int]

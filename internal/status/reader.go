@@ -47,6 +47,16 @@ func NewPatient(db *pgxpool.Pool, jobs []registry.Job, patience time.Duration) *
 	return r
 }
 
+// Outdate has whoever asks from now on get what is read from now on: who has just changed something
+// would else be shown, and offered, what was there before.
+func (r *Reader) Outdate() {
+	r.snap.outdate()
+	r.outcomes.outdate()
+	r.jobsKept.outdate()
+	r.records.outdate()
+	r.events.outdate()
+}
+
 // Remembered returns the last snapshot without asking the database, as stale: it is for one who has
 // found out that it does not answer. The error is ErrNothingYet.
 func (r *Reader) Remembered() (Snapshot, error) {

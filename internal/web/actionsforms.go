@@ -57,6 +57,7 @@ func (s *server) give(r *http.Request, a action, via string, read func(r *http.R
 		ctx, cancel := detached(r)
 		defer cancel()
 		d, err = a.do(ctx, s.Desk, s.order(r, via, in.Reason), in)
+		s.Status.Outdate() // with an error as well: that of a lost answer leaves open what was done
 	}
 	v := visitOf(r)
 	if err != nil {

@@ -2,9 +2,11 @@ package web
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +49,34 @@ func TestAnUnchangedPageIsNotSentAgain(t *testing.T) {
 	w := until(t, h, "/", func(w *httptest.ResponseRecorder) bool { return w.Header().Get("ETag") != tag })
 	if !strings.Contains(w.Body.String(), ">77</td>") {
 		t.Error("another tag, and the old epoch")
+	}
+}
+
+// Who has given an order sees, and is offered, what is so after it, however lately the page was read.
+func TestAnOrderIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	h := serve(db, told(t, db))
+	here := caller{from: "127.0.0.1:4711"}
+	const job = "/jobs/bridge_health"
+	for i, then := range []string{"resume", "pause", "resume", "pause"} {
+		now := map[string]string{"pause": "resume", "resume": "pause"}[then]
+		for _, address := range []string{"/", job, "/events"} {
+			here.ask(h, http.MethodGet, address, "")
+		}
+		reason := fmt.Sprintf("for the %dth time", i)
+		if w := here.ask(h, http.MethodPost, job+"/"+now, "reason="+url.QueryEscape(reason)); w.Code != http.StatusSeeOther {
+			t.Fatalf("%s: %d %s", now, w.Code, w.Body)
+		}
+		for _, address := range []string{"/", job} {
+			page := here.ask(h, http.MethodGet, address, "").Body.String()
+			if strings.Contains(page, "bridge_health/"+now+"?") || !strings.Contains(page, "bridge_health/"+then+"?") {
+				t.Errorf("after %s %s does not offer %s", now, address, then)
+			}
+		}
+		if page := here.ask(h, http.MethodGet, "/events", "").Body.String(); !strings.Contains(page, reason) {
+			t.Errorf("the audit does not tell of %s", now)
+		}
 	}
 }
 
