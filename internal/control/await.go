@@ -61,10 +61,10 @@ type Attempt struct {
 	Error   string `json:"error"`   // what a run that did not succeed said, or why there is none
 }
 
-const attemptSQL = `
+var attemptSQL = `
 SELECT coalesce(r.id, 0), coalesce(r.attempt, 0), coalesce(r.owner, ''), coalesce(r.outcome, ''),
        coalesce(r.error, CASE WHEN r.id IS NULL THEN q.result END, ''), coalesce(r.again, false), q.done_at IS NOT NULL,
-       coalesce(extract(epoch FROM clock_timestamp() - r.ended_at), 0)::float8
+       coalesce(extract(epoch FROM clock_timestamp() - ` + orNever("r.ended_at") + `), 0)::float8
   FROM requests q
   LEFT JOIN LATERAL (SELECT * FROM runs r WHERE r.request_id = q.id ORDER BY r.attempt DESC LIMIT 1) r ON true
  WHERE q.id = $1`

@@ -16,7 +16,7 @@ import (
 // replica that leads nothing and takes nothing more. What makes a request so never changes back, so it does not matter which
 // replica sees it, or how late. A replica whose membership has only just run out may be back in a
 // moment, and is not gone yet. Rows that somebody holds are skipped: a look waits for nothing.
-const lookSQL = `
+var lookSQL = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 judged AS MATERIALIZED (
     SELECT q.*, CASE q.kind
@@ -57,12 +57,12 @@ SELECT clock.at, coalesce(s.id, 0), s.kind, s.job, s.lease, s.epoch, s.run_id, s
   FROM clock
   LEFT JOIN (
        SELECT id, kind, coalesce(job, '') AS job, coalesce(lease, '') AS lease, coalesce(epoch, 0) AS epoch,
-              coalesce(run_id, 0) AS run_id, coalesce(replica, '') AS replica, args, reason, asked_by AS by, made_at AS made,
+              coalesce(run_id, 0) AS run_id, coalesce(replica, '') AS replica, args, reason, asked_by AS by, ` + orNow("made_at") + ` AS made,
               NULL::timestamptz AS until
          FROM judged WHERE fate IS NULL
         UNION ALL
-       SELECT 0, 'pause', p.job, '', 0, 0, '', NULL, p.reason, p.paused_by, p.paused_at,
-              CASE WHEN isfinite(p.until) THEN p.until END
+       SELECT 0, 'pause', p.job, '', 0, 0, '', NULL, p.reason, p.paused_by, ` + orNow("p.paused_at") + `,
+              ` + orNever("p.until") + `
          FROM pauses p, clock WHERE p.until IS NULL OR p.until > clock.at) s ON true
  ORDER BY s.id`
 

@@ -15,18 +15,17 @@ type Paused struct {
 	Replaced *Pause // the pause that was in force before; nil: there was none
 }
 
-const (
-	pauseOfSQL = `
-SELECT job, reason, paused_by, paused_at, CASE WHEN isfinite(until) THEN until END, until IS NULL OR until > clock_timestamp()
+var pauseOfSQL = `
+SELECT job, reason, paused_by, ` + orNow("paused_at") + `, ` + orNever("until") + `, until IS NULL OR until > clock_timestamp()
   FROM pauses WHERE job = $1 FOR UPDATE`
-	pauseSQL = `
+
+const pauseSQL = `
 INSERT INTO pauses (job, reason, paused_by, paused_at, until)
 SELECT $1, $2, $3, now.at, $4::timestamptz FROM (SELECT clock_timestamp() AS at OFFSET 0) AS now
  WHERE $4::timestamptz IS NULL OR $4::timestamptz > now.at
     ON CONFLICT (job) DO UPDATE
    SET reason = EXCLUDED.reason, paused_by = EXCLUDED.paused_by, paused_at = EXCLUDED.paused_at, until = EXCLUDED.until
 RETURNING paused_at`
-)
 
 // Pause keeps a job, or AllJobs, from taking ticks until it is resumed, or until a time by the
 // database's clock; the zero time is none. Its leases are led on. A pause that is in force already

@@ -23,6 +23,8 @@ const (
 	// absurdEpoch is where epochs have come too near the end of a bigint to be believed: nobody
 	// acquires a lease whose epoch is known to be there.
 	absurdEpoch = int64(1) << 62
+	// highestAbove leaves a lease as many terms again as it may pass over.
+	highestAbove = absurdEpoch / 2
 	// rounds is how often another term may slip in before the epoch is above the one asked for.
 	rounds = 5
 	// revokedBy begins the owner of a row whose term was revoked.
@@ -44,8 +46,8 @@ func (d *Desk) Revoke(ctx context.Context, o Order, lease string, above int64) (
 	if err != nil {
 		return Revoked{}, err
 	}
-	if above < 0 || above >= absurdEpoch-1 {
-		return Revoked{}, refuse(ErrInvalid, "above %d: it must be an epoch, from 0 to %d", above, absurdEpoch-2)
+	if above < 0 || above > highestAbove {
+		return Revoked{}, refuse(ErrInvalid, "above %d: it must be an epoch, from 0 to %d", above, highestAbove)
 	}
 	if err := checkName("lease", lease, "leases list"); err != nil {
 		return Revoked{}, err

@@ -121,6 +121,36 @@ func TestWatchSeesRequestsAndThePausesInForce(t *testing.T) {
 	}
 }
 
+// P8: times of requests and pauses that nobody can reckon with, which another program may have written,
+// keep no replica from what else is asked for.
+func TestTimesThatNobodyCanReckonWithHideNothing(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	for _, odd := range []string{"infinity", "-infinity", "294276-01-01", "4713-01-01 BC"} {
+		run := must[Asked](t)(o.RunNow(t.Context(), order("x"), "prices", nil, ""))
+		o.exec(`UPDATE requests SET made_at = $1 WHERE id = $2`, odd, run.ID)
+	}
+	must[Paused](t)(o.Pause(t.Context(), order("x"), "prices", time.Time{}))
+	must[Paused](t)(o.Pause(t.Context(), order("x"), AllJobs, time.Time{}))
+	o.exec(`UPDATE pauses SET paused_at = '-infinity', until = 'infinity' WHERE job = 'prices'`)
+	o.exec(`UPDATE pauses SET paused_at = '4713-01-01 BC', until = '294276-01-01' WHERE job = '*'`)
+	state := o.watch("a/1", time.Minute).seesNext()
+	if len(state.Requests) != 4 || len(state.Pauses) != 2 {
+		t.Fatalf("%d requests and %d pauses are seen", len(state.Requests), len(state.Pauses))
+	}
+	for _, r := range state.Requests {
+		if r.Made.Sub(state.AsOf).Abs() > time.Minute {
+			t.Errorf("request %d was made at %v", r.ID, r.Made)
+		}
+	}
+	for _, p := range state.Pauses {
+		if p.At.Sub(state.AsOf).Abs() > time.Minute || !p.Until.IsZero() {
+			t.Errorf("%s: paused at %v until %v", p.Job, p.At, p.Until)
+		}
+		must[Resumed](t)(o.Resume(t.Context(), order("x"), p.Job))
+	}
+}
+
 func TestPauseOfItsOwnComesBeforeTheOneOfAll(t *testing.T) {
 	t.Parallel()
 	s := State{Pauses: []Pause{{Job: "a", Reason: "own"}, {Job: AllJobs, Reason: "all"}}}

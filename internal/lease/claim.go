@@ -95,7 +95,7 @@ func (e *election) looked(l look, sent, now time.Duration, claims uint64) {
 // free for long enough yet to be anybody's. The others may reckon otherwise, from what they have seen.
 func (e *election) leaves(now time.Duration) bool {
 	for s := range e.open {
-		if s.free > 0 && now-s.free < e.cfg.Renew && !s.claimed && !s.given && s.busy == 0 && !s.crew.out() {
+		if s.free > 0 && now-s.free < e.cfg.Renew && !s.claimed && !s.given && s.busy == 0 && !s.crew.out() && !e.rests(s, now) {
 			return true
 		}
 	}
@@ -153,7 +153,7 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 	var fresh, left []*seat
 	for s := range e.open {
 		switch {
-		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0 || s.crew.out():
+		case s.term != nil || s.free == 0 || s.claimed || s.busy > 0 || s.crew.out() || e.rests(s, now):
 		case to[s.lease.Name] == e.cfg.Owner:
 			fresh = append(fresh, s)
 		case now-s.free >= e.cfg.Renew:
@@ -162,6 +162,12 @@ func (e *election) choose(l look, now time.Duration) []*seat {
 	}
 	left = left[:min(len(left), e.mayTake(len(left), len(members), now))]
 	return append(left, fresh[:min(len(fresh), max(0, room-len(left)))]...)
+}
+
+// rests reports whether a lease's epochs were found absurd less than a heartbeat ago. Each look would
+// claim it again until they are set back by hand, and that is soon enough.
+func (e *election) rests(s *seat, now time.Duration) bool {
+	return s.absurd > 0 && now-s.absurd < e.cfg.Renew
 }
 
 // mayTake is how many of those leases that the others seem to have left this replica may claim. Where
@@ -246,12 +252,19 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 	if err != nil {
 		// It may have come through. A later look shows what is ours without our working under it.
 		e.doubt = true
-		e.log.Debug("acquisition failed", "owner", e.cfg.Owner, "leases", len(seats), "error", err)
+		if !e.barren && !e.failing { // else the heartbeat has said so
+			e.barren = true
+			e.log.Warn("acquisition failed, trying again", "owner", e.cfg.Owner, "leases", len(seats), "error", err)
+		}
 		e.lookLater()
 		if slices.ContainsFunc(seats, func(s *seat) bool { return s.busy > 0 }) {
 			e.retryLater() // for no look will choose them
 		}
 		return
+	}
+	if e.barren {
+		e.barren = false
+		e.log.Info("acquisition came through again", "owner", e.cfg.Owner)
 	}
 	for i, g := range grants {
 		s := seats[i]
@@ -267,10 +280,15 @@ func (e *election) granted(sent time.Duration, seats []*seat, grants []grant, er
 		case won:
 			e.begin(s, g, sent)
 		case held:
+			s.absurd = 0
 			if s.crew.counted() {
 				e.lookAfter = false // leases of another count are led yet, and their release will say so
 			}
 		case absurd:
+			told := s.absurd > 0
+			if s.absurd = sent; told {
+				continue
+			}
 			e.log.Error("epochs near the end of what a bigint holds, the lease is left alone; set leadership.epoch and the protected rows back by hand",
 				"lease", s.lease.Name, "epoch", g.epoch)
 		}
@@ -296,7 +314,7 @@ func (e *election) begin(s *seat, g grant, sent time.Duration) {
 		e.giveBack(release{holding: holding{s.lease.Name, g.epoch}, reason: "not begun", until: deadline})
 		return
 	}
-	s.worked, s.term, s.back, s.locked, s.began, s.to = g.epoch, t, false, false, now, ""
+	s.worked, s.term, s.back, s.locked, s.began, s.to, s.absurd = g.epoch, t, false, false, now, "", 0
 	e.taken[s] = struct{}{}
 	t.long = s.lease.Unbroken
 	t.onEnd = e.metrics.begin(s, g.epoch)
@@ -329,96 +347,4 @@ func (e *election) waitFor(s *seat) {
 			e.granted(sent, seats, grants, err)
 		}
 	})
-}
-
-// steer is announced when an operator asks for something. It might be the name of a lease as well.
-const steer = "steer"
-
-// hint takes the announcement of a release: with names, those are claimed without a look.
-func (e *election) hint(names []string) {
-	if e.cfg.Steer != nil && len(names) == 1 && names[0] == steer {
-		e.cfg.Steer()
-	}
-	select {
-	case e.events <- func() { e.hinted(names) }:
-	case <-e.over:
-	}
-}
-
-// hinted takes the names of leases that have been released. Each is claimed by one member alone:
-// the one that it was released for, or else the one that it is assigned to by what was seen last.
-// What that one leaves, if it has died or sees it otherwise, goes to anyone a heartbeat later.
-func (e *election) hinted(names []string) {
-	if e.draining || e.last == 0 {
-		return
-	}
-	if len(names) == 0 { // too many to be named
-		e.lookSoon()
-		return
-	}
-	var open []Lease
-	member := ""
-	for _, n := range names {
-		if m, ok := memberOf(n); ok {
-			member = m
-			continue
-		}
-		s := e.seats[n]
-		switch {
-		case s == nil:
-			e.meetOther(n)
-		case s.led():
-			e.beatTimer.Reset(0) // an operator may have ended the term: ask the database
-		case member == "":
-			open = append(open, leasesOf([]string{n})...)
-		case member == forMember(e.cfg.Owner):
-			e.give(s)
-		}
-	}
-	if len(open) > 0 { // to count what everybody leads takes a while where leases are many
-		for name, owner := range assign(open, e.standings()) {
-			if owner == e.cfg.Owner {
-				e.give(e.seats[name])
-			}
-		}
-	}
-	e.claimGiven()
-}
-
-// give notes that a lease is this replica's to claim.
-func (e *election) give(s *seat) {
-	if s != nil && s.term == nil && !s.claimed && s.busy == 0 && !s.given && !s.crew.out() {
-		s.given = true
-		e.given = append(e.given, s)
-	}
-}
-
-// claimGiven claims what was given, now or once the acquisition under way has come back.
-func (e *election) claimGiven() {
-	if e.claiming {
-		return
-	}
-	var seats []*seat
-	for _, s := range e.given {
-		s.given = false
-		if s.term == nil && !s.claimed {
-			seats = append(seats, s)
-		}
-	}
-	e.given = nil
-	e.claim(seats)
-}
-
-// reaches notes whether announcements arrive, and says so when that changes. The listener alone
-// calls it.
-func (e *election) reaches(yes bool, why error) {
-	if e.hints.Swap(yes) == yes && e.reachTold {
-		return
-	}
-	e.reachTold = true
-	if yes {
-		e.log.Info("releases are announced to this replica", "owner", e.cfg.Owner)
-	} else {
-		e.log.Warn("releases are not announced to this replica, it learns of them by polling", "owner", e.cfg.Owner, "error", why)
-	}
 }

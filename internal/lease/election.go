@@ -47,6 +47,7 @@ type election struct {
 	learning bool
 	given    []*seat // leases that were released in our favour, to be claimed next
 	claiming bool
+	barren   bool          // the last acquisition failed, and that has been said
 	atOnce   int           // how many leases the next acquisition or release is for
 	claims   uint64        // how many acquisitions were begun; a look from before one says nothing of its leases
 	left     int           // how many leases the others seemed to have left, by the last choice
@@ -80,6 +81,7 @@ type seat struct {
 	began   time.Duration // when the term was won, by sinceBoot
 	to      string        // the member that the term is to be given up for; empty: none in particular
 	busy    int           // how often in a row an acquisition found the row locked
+	absurd  time.Duration // when its epochs were last found too near their end; 0: they are not
 
 	gauges gauges
 }

@@ -105,12 +105,15 @@ func (p *postgres) missing(ctx context.Context, names []string) (missing []strin
 // Every member reads every lease at every heartbeat, so it is read once, and nothing is asked of a row
 // but its owner and its expiry: with a condition on the name the planner expects few, and sorts all.
 // Shards have an index of their own, leadership_shards.
+//
+// Another program may hold a lease for ever, or until a year that Go cannot say: the earliest expiry is
+// no later than tomorrow, or the look would fail, and with it all takeovers.
 const lookSQL = `WITH ` + lookParts
 
 const lookParts = `clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 )
-SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), coalesce(g.earliest, clock.at), coalesce(g.free, '{}'),
+SELECT clock.at, g.kind, coalesce(g.owner, ''), coalesce(g.word, ''), coalesce(g.n, 0), least(g.earliest, clock.at + interval '1 day'), coalesce(g.free, '{}'),
        clock_timestamp()
   FROM clock
   LEFT JOIN (
@@ -214,7 +217,7 @@ WITH asked AS MATERIALIZED (
     UPDATE leadership l SET owner = $1, epoch = e.known + 1, expires_at = clock.at + $4::interval
       FROM expired e, clock
      WHERE l.job_name = e.job_name AND l.expires_at <= clock.at AND e.known < $5
-    RETURNING e.i, l.epoch, e.last = 0 AS first, clock.at - e.ended AS idle
+    RETURNING e.i, l.epoch, e.last = 0 AS first, clock.at - ` + endedSQL + ` AS idle
 )
 SELECT i, 3, epoch, first, idle FROM won
 UNION ALL
@@ -223,6 +226,10 @@ UNION ALL
 SELECT a.i, CASE WHEN l.expires_at <= clock_timestamp() THEN 1 ELSE 0 END, 0, false, interval '0'
   FROM (SELECT * FROM asked WHERE i IN (SELECT i FROM asked EXCEPT SELECT i FROM expired)) a
   LEFT JOIN leadership l ON l.job_name = a.job_name`
+
+// endedSQL is when a lease ran out, as far as that is a time to reckon with: another program may have
+// written minus infinity to free it.
+const endedSQL = `greatest(ended, clock.at - interval '1 year')`
 
 // absurdEpoch is where epochs have come too near the end of a bigint to be believed.
 const absurdEpoch = int64(1) << 62

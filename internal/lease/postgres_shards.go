@@ -128,7 +128,7 @@ WITH asked AS MATERIALIZED (
     UPDATE leadership l SET owner = $1, epoch = due.epoch, expires_at = clock.at + $4::interval
       FROM due, clock
      WHERE l.job_name = due.job_name AND (l.expires_at <= clock.at OR l.owner = '') AND due.known < $5
-    RETURNING due.i, due.job, l.epoch, due.last = 0 OR due.owner = '' AS first, clock.at - due.ended AS idle
+    RETURNING due.i, due.job, l.epoch, due.last = 0 OR due.owner = '' AS first, clock.at - ` + endedSQL + ` AS idle
 ), out AS (
     UPDATE leadership l SET owner = '', epoch = open.known + 1, expires_at = clock.at + interval '100 years'
       FROM former f JOIN open ON open.job = f.job, clock

@@ -35,6 +35,13 @@ func (p *pad) has(words ...string) bool {
 	return false
 }
 
+// count is how often the text is there.
+func (p *pad) count(text string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Count(p.text.String(), text)
+}
+
 func TestEndOfATermIsLoggedWithTheReasonThatHistoryHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, log := newWorld(t), &pad{}
