@@ -46,8 +46,17 @@ func poolConfig(address string) (*pgxpool.Config, error) {
 	if !namesExecMode(address) {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
+	kept := cfg.ConnConfig.OnPgError
+	cfg.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != readOnlyTransaction && kept(conn, err)
+	}
 	return cfg, nil
 }
+
+// readOnlyTransaction is the SQLSTATE of what would write where nothing may be written. Whether a session may
+// is settled when it begins, and stays so after the database has been made writable again, or another host
+// the primary: its connection is closed, and the next one finds out anew.
+const readOnlyTransaction = "25006"
 
 // wayOut is what may be wrong with an address of which nothing may be repeated: what seems to be its port
 // may be of its password.

@@ -162,14 +162,16 @@ func (w *witness) connect(ctx context.Context) *pgx.Conn {
 func (w *witness) bury(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), burial)
 	defer cancel()
+	var err error
 	for range 2 {
 		if conn == nil || conn.IsClosed() {
 			conn = w.connect(ctx)
 		}
 		if conn == nil {
-			return
+			break
 		}
-		released, err := lease.Bury(ctx, conn, w.owner)
+		var released []string
+		released, err = lease.Bury(ctx, conn, w.owner)
 		closeConn(conn)
 		if len(released) > 0 {
 			w.log.Warn("the replica has died; its leases are released", "owner", w.owner, "leases", len(released))
@@ -177,7 +179,9 @@ func (w *witness) bury(conn *pgx.Conn) {
 		if err == nil {
 			return
 		}
-		w.log.Error("the replica has died; what it led is left to run out", "owner", w.owner, "error", err)
+	}
+	if err != nil { // it may have ended in good order, or before it led anything: only the database could tell
+		w.log.Error("the replica has ended; leases that it may have left run out by themselves", "owner", w.owner, "error", err)
 	}
 }
 
