@@ -79,9 +79,11 @@ func TestWrongJobsFileIsRefusedWithTheSettings(t *testing.T) {
 		t.Errorf("exit code %d, want %d; stderr, want three lines:\n%s", code, exitUsage, talk)
 	}
 	for _, command := range []string{"check", "jobs list", "jobs next symbol_sync"} {
-		_, talk, code := runHere(t, nil, append(strings.Fields(command), "--jobs-file", path+".gone")...)
-		if code != exitUsage || len(complaints(talk)) != 1 || !strings.Contains(talk, path+".gone: it cannot be read: no such file") {
-			t.Errorf("%s: exit code %d, %q", command, code, talk)
+		for file, want := range map[string]string{path + ".gone": "no such file", "/dev/zero": "it is larger than 1024 kB"} {
+			_, talk, code := runHere(t, nil, append(strings.Fields(command), "--jobs-file", file)...)
+			if code != exitUsage || len(complaints(talk)) != 1 || !strings.Contains(talk, file+": it cannot be read: "+want) {
+				t.Errorf("%s: exit code %d, %q", command, code, talk)
+			}
 		}
 	}
 }

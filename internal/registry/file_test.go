@@ -163,6 +163,11 @@ func TestWrongJobsFileIsRefusedInOneLineWithTheWayOut(t *testing.T) {
 		{"daily: {<<: {timeout: 1s}}", []string{`job "daily": <<`, "plain name"}},
 		{"? [a]\n: b", []string{"jobs.yaml:2: it is no YAML"}},
 		{"daily: [1", []string{"jobs.yaml:1: it is no YAML"}},
+		// Each of these took 24 GB of memory.
+		{"daily:\n  " + strings.Repeat("[", 200_000), []string{"jobs.yaml:2: more than 100 brackets"}},
+		{"daily: " + strings.Repeat("{a: ", 200_000), []string{"jobs.yaml:1: more than 100 brackets"}},
+		{"daily:\n" + strings.Repeat("- ", 200_000), []string{"jobs.yaml:2: more than 100 brackets or dashes"}},
+		{"limited: {args: {weights: " + strings.Repeat("[", 200) + strings.Repeat("]", 200) + "}}", []string{"more than 100"}},
 	} {
 		got, err := Override(compiled(), []byte(c.file), "jobs.yaml")
 		if err == nil || got != nil {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // A jobsFile is one that is being read. It collects what is wrong, so that all is said at once.
@@ -41,7 +43,12 @@ func (f *jobsFile) refuse(e entry, format string, args ...any) {
 func (f *jobsFile) parse(file []byte) []entry {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	// A key that comes twice is ours to refuse: the parser would stop there.
-	parsed, err := parser.ParseBytes(file, 0, parser.AllowDuplicateMapKey())
+	words := lexer.Tokenize(string(file))
+	if line := tooDeep(words); line > 0 {
+		f.refuse(entry{line: line}, "more than %d brackets or dashes one within the other", deepest)
+		return nil
+	}
+	parsed, err := parser.Parse(words, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		f.refuseSyntax(file, err)
 		return nil
@@ -60,6 +67,32 @@ func (f *jobsFile) parse(file []byte) []entry {
 		return nil
 	}
 	return f.entries(entry{line: lineOf(body), value: body})
+}
+
+// deepest is how many brackets and dashes may be open at a time, which is far more than a job's arguments
+// need. What the parser takes grows with the square of it: 200 kB of brackets took 24 GB.
+const deepest = 100
+
+// tooDeep is the line in which there are more; 0: there are none.
+func tooDeep(words token.Tokens) int {
+	depth, dashes, line := 0, 0, 0
+	for _, w := range words {
+		if w.Position.Line != line {
+			line, dashes = w.Position.Line, 0
+		}
+		switch w.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			depth++
+		case token.MappingEndType, token.SequenceEndType:
+			depth--
+		case token.SequenceEntryType, token.MappingKeyType:
+			dashes++
+		}
+		if depth+dashes > deepest {
+			return line
+		}
+	}
+	return 0
 }
 
 // bare is a value that YAML takes for an alias or refuses, such as a cron spec without quotes.
