@@ -23,6 +23,9 @@ import (
 // holds is asked for again. What is on record of it is read from its newest version, whenever that was
 // committed.
 //
+// A row of progress or of lease_epochs that is gone, and not merely held, is no reason to ask again: the claim
+// is refused, and the next term makes both anew.
+//
 // Whether a job is paused is asked here, so that a pause holds from the moment it is committed. A
 // tick that was written off as missed is claimed as its attempt 2: that comes to pass only where the
 // database's clock went forward and back, for else no tick comes after one that lies behind it. It is
@@ -47,11 +50,12 @@ judged AS MATERIALIZED (
     SELECT a.*, r.last_tick, t.now,
            CASE WHEN a.request = 0 AND a.kind <> 'rebase' THEN coalesce(
                (SELECT why FROM stopped s WHERE s.job = a.job), (SELECT why FROM stopped s WHERE s.job = '*')) END AS paused,
-           CASE WHEN h.job_name IS NULL AND EXISTS (SELECT FROM leadership l WHERE l.job_name = a.lease) THEN 'locked'
+           CASE WHEN h.job_name IS NULL AND EXISTS (SELECT FROM leadership l JOIN lease_epochs e USING (job_name) WHERE l.job_name = a.lease) THEN 'locked'
                 WHEN h.owner = $1 AND h.epoch = a.epoch AND h.expires_at > t.now THEN
                      CASE WHEN a.kind = 'requested' AND w.done_at IS NOT NULL THEN 'taken'
                           WHEN a.kind = 'requested' AND w.id IS NULL AND EXISTS (SELECT FROM requests q WHERE q.id = a.request) THEN 'locked'
-                          WHEN r.lease IS NULL THEN 'locked'
+                          WHEN r.lease IS NULL AND EXISTS (SELECT FROM progress p WHERE p.lease = a.lease) THEN 'locked'
+                          WHEN r.lease IS NULL THEN 'fenced'
                           WHEN a.kind = 'rebase' THEN 'rebased'
                           WHEN a.kind <> 'scheduled' THEN 'won'
                           WHEN a.until > t.now THEN 'early'
