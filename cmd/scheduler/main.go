@@ -67,11 +67,15 @@ func signals(ctx context.Context, stderr io.Writer) context.Context {
 // run is main with everything that it touches handed to it, and returns the exit code. Results go
 // to stdout, all else to stderr.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot(env, stdout)
+	out := &results{to: stdout}
+	root := newRoot(env, out)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.lost()
+	}
 	if err == nil {
 		return exitOK
 	}

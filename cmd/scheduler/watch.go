@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strings"
 	"time"
@@ -84,7 +83,7 @@ func (w watching) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // A view shows what is seen of the jobs.
 type view interface {
-	show(seen sighting, away outage)
+	show(seen sighting, away outage) error // that nobody sees it any more
 	end()
 }
 
@@ -92,7 +91,7 @@ func (w watching) view(server string, stdout, stderr io.Writer) view {
 	if w.asJSON {
 		return &jsonLines{out: stdout, news: news{to: stderr, server: server}}
 	}
-	if f, ok := stdout.(*os.File); ok && !w.dumb {
+	if f := file(stdout); f != nil && !w.dumb {
 		rows := func() int {
 			size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 			if err != nil {
@@ -142,7 +141,9 @@ func (w watching) follow(ctx context.Context, ask *asker, v view) error {
 				return coded(exitUsage, err)
 			}
 		}
-		v.show(seen, away)
+		if err := v.show(seen, away); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -212,14 +212,14 @@ func TestWatchSaysHowOldWhatItShowsIs(t *testing.T) {
 	running, expires := time.Now().Add(-2*time.Minute), then.Add(7*time.Second)
 	seen.Jobs = []status.JobJSON{{LeaseJSON: status.LeaseJSON{Name: "j", Job: "j", Owner: "a/1", Epoch: 3, State: status.Held, ExpiresAt: &expires}, LastRun: &status.RunJSON{ID: 1, StartedAt: &running}}}
 	var out bytes.Buffer
-	newScreen(&out, "here", func() int { return 24 }).show(seen, outage{})
+	_ = newScreen(&out, "here", func() int { return 24 }).show(seen, outage{})
 	for _, want := range []string{"STALE: as of " + stamp(then) + ", by the database's clock, 3s old", "  7s  ", "running for 1m0s"} { // as of then
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q: %q", want, &out)
 		}
 	}
 	out.Reset()
-	newScreen(&out, "here", func() int { return 24 }).show(seen, outage{since: time.Now().Add(-5 * time.Second), why: "refused"})
+	_ = newScreen(&out, "here", func() int { return 24 }).show(seen, outage{since: time.Now().Add(-5 * time.Second), why: "refused"})
 	if !strings.Contains(out.String(), "no answer for 5s: refused") {
 		t.Errorf("it does not say that the server is away: %q", &out)
 	}
@@ -239,11 +239,11 @@ func TestHostileTextStaysInItsCellOnTheTerminal(t *testing.T) {
 	}
 	var drawn, lines, talk bytes.Buffer
 	s := newScreen(&drawn, "here", func() int { return 24 })
-	s.show(seen, outage{})
-	s.show(seen, outage{since: time.Now(), why: evil})
+	_ = s.show(seen, outage{})
+	_ = s.show(seen, outage{since: time.Now(), why: evil})
 	s.end()
-	(&changes{out: &lines, news: news{to: &talk, server: "here"}}).show(seen, outage{})
-	(&changes{out: &lines, news: news{to: &talk, server: "here"}}).show(seen, outage{since: time.Now(), why: evil})
+	_ = (&changes{out: &lines, news: news{to: &talk, server: "here"}}).show(seen, outage{})
+	_ = (&changes{out: &lines, news: news{to: &talk, server: "here"}}).show(seen, outage{since: time.Now(), why: evil})
 	ours := strings.NewReplacer(enterScreen, "", leaveScreen, "", home, "\f", endOfLine, "", restBelow, "")
 	text := ours.Replace(drawn.String())
 	for i, frame := range strings.Split(text, "\f")[1:] {

@@ -37,13 +37,14 @@ func newScreen(out io.Writer, server string, rows func() int) *screen {
 
 func (s *screen) end() { fmt.Fprint(s.out, leaveScreen) }
 
-func (s *screen) show(seen sighting, away outage) {
+func (s *screen) show(seen sighting, away outage) error {
 	lines := append([]string{"Rota at " + s.server + "  " + overview(seen), standing(seen, away), ""}, table(seen, away)...)
 	if rows := max(5, s.rows()); len(lines) > rows {
 		more := len(lines) - rows + 1
 		lines = append(lines[:rows-1], fmt.Sprintf("and %d more, for which there is no room: scheduler watch NAME... shows those alone", more))
 	}
-	fmt.Fprint(s.out, home+strings.Join(lines, endOfLine+"\n")+endOfLine+restBelow)
+	_, err := fmt.Fprint(s.out, home+strings.Join(lines, endOfLine+"\n")+endOfLine+restBelow)
+	return err
 }
 
 // overview is the counts of all states.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"rota/internal/status"
 )
@@ -45,23 +46,29 @@ type changes struct {
 
 func (c *changes) end() {}
 
-func (c *changes) show(seen sighting, away outage) {
+func (c *changes) show(seen sighting, away outage) error {
 	c.tell(seen, away)
 	if away.lasts() {
-		return
+		return nil
 	}
+	var said strings.Builder
 	now := make(map[string]string, len(seen.Jobs))
 	for _, j := range seen.Jobs {
 		words := changeWords(j, seen)
 		if now[j.Name] = words; c.known[j.Name] != words {
-			fmt.Fprintf(c.out, "%s  %s  %s\n", stamp(seen.AsOf), plain(j.Name, 80), words)
+			fmt.Fprintf(&said, "%s  %s  %s\n", stamp(seen.AsOf), plain(j.Name, 80), words)
 		}
 		delete(c.known, j.Name)
 	}
 	for name := range c.known {
-		fmt.Fprintf(c.out, "%s  %s  no longer there\n", stamp(seen.AsOf), plain(name, 80))
+		fmt.Fprintf(&said, "%s  %s  no longer there\n", stamp(seen.AsOf), plain(name, 80))
 	}
 	c.known = now
+	if said.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(c.out, said.String())
+	return err
 }
 
 // changeWords are what differs only where something has happened, and not as time goes by.
@@ -95,10 +102,10 @@ type jsonLines struct {
 
 func (l *jsonLines) end() {}
 
-func (l *jsonLines) show(seen sighting, away outage) {
+func (l *jsonLines) show(seen sighting, away outage) error {
 	l.tell(seen, away)
 	if away.lasts() || seen.at.IsZero() {
-		return
+		return nil
 	}
 	if seen.Jobs == nil {
 		seen.Jobs = []status.JobJSON{}
@@ -108,8 +115,8 @@ func (l *jsonLines) show(seen sighting, away outage) {
 		Jobs  []status.JobJSON
 	}{seen.Stale, seen.Jobs})
 	if err != nil || bytes.Equal(jobs, l.last) {
-		return // it came as JSON
+		return nil // it came as JSON
 	}
 	l.last = jobs
-	_ = json.NewEncoder(l.out).Encode(seen) // where it cannot be written there is nobody to tell
+	return json.NewEncoder(l.out).Encode(seen)
 }
