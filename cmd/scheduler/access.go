@@ -14,11 +14,11 @@ import (
 func accessFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Auth, "auth", cfg.Auth, "how those who use the page and the API say who they are: none, basic, token or proxy")
 	flags.StringVar(&cfg.AuthFile, "auth-file", cfg.AuthFile, "`file` of lines name:hash:role, with basic (bcrypt; viewer, operator, admin) or token (SHA-256; read, operate, admin)")
-	flags.StringSliceVar(&cfg.TrustedProxies, "trusted-proxies", cfg.TrustedProxies, "`addresses` or ranges of the proxies whose X-Forwarded headers are believed, as in 10.0.0.5,10.1.0.0/16")
-	flags.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", cfg.AllowedHosts, "`names` that the page is reached under, besides addresses, localhost and that of --external-url")
+	listFlag(flags, &cfg.TrustedProxies, "trusted-proxies", "`addresses` or ranges of the proxies whose X-Forwarded headers are believed, as in 10.0.0.5,10.1.0.0/16")
+	listFlag(flags, &cfg.AllowedHosts, "allowed-hosts", "`names` that the page is reached under, besides addresses, localhost and that of --external-url")
 	flags.StringVar(&cfg.ExternalURL, "external-url", cfg.ExternalURL, "`URL` under which browsers reach the page through a proxy, which may keep its path or strip it")
-	flags.StringSliceVar(&cfg.OperatorGroups, "operator-groups", cfg.OperatorGroups, "`groups` of X-Forwarded-Groups that make an operator, with --auth proxy")
-	flags.StringSliceVar(&cfg.AdminGroups, "admin-groups", cfg.AdminGroups, "`groups` that make an admin")
+	listFlag(flags, &cfg.OperatorGroups, "operator-groups", "`groups` of X-Forwarded-Groups that make an operator, with --auth proxy")
+	listFlag(flags, &cfg.AdminGroups, "admin-groups", "`groups` that make an admin")
 	flags.StringVar(&cfg.MetricsAccess, "metrics-access", cfg.MetricsAccess, "/metrics is open to all, or for each viewer: open or viewer")
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -141,6 +142,9 @@ func tellUnknown(cmd *cobra.Command, r *status.Reader, job string) error {
 	}
 	if _, err := findJob(job); err == nil {
 		return nil
+	}
+	if whole, k, _ := registry.LeaseOf(job); k > 0 {
+		return coded(exitUsage, ofAShard(job, whole))
 	}
 	known, err := r.Knows(cmd.Context(), job)
 	if err == nil && !known {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"rota/internal/lease"
+	"rota/internal/registry"
 	"rota/internal/scheduler"
 	"rota/internal/web"
 )
@@ -91,8 +92,8 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Log, "log", cfg.Log, "form of the log on stderr: text or json")
 	flags.StringVar(&cfg.Name, "name", cfg.Name, "name of the host or pod, the first part of the owner id")
 	jobsFileFlag(flags, &cfg.JobsFile)
-	flags.StringSliceVar(&cfg.Jobs, "jobs", nil, "`names` or patterns of the only jobs that this replica leads, as in sync-*,reconciliation")
-	flags.StringSliceVar(&cfg.Exclude, "exclude", nil, "`names` or patterns of jobs that this replica does not lead")
+	listFlag(flags, &cfg.Jobs, "jobs", "`names` or patterns of the only jobs that this replica leads, as in sync-*,reconciliation")
+	listFlag(flags, &cfg.Exclude, "exclude", "`names` or patterns of jobs that this replica does not lead")
 	flags.StringVar(&cfg.Witness, "witness", cfg.Witness, "on: a small parent process releases the leases at once should this one be killed; off: they run out")
 	flags.BoolVar(&cfg.NoWork, "no-work", false, "lead nothing, and serve the page, the API and the metrics alone")
 	flags.DurationVar(&cfg.KeepHistory, "keep-history", cfg.KeepHistory, "how old runs and settled requests get before they are pruned")
@@ -100,6 +101,15 @@ func serveFlags(flags *pflag.FlagSet, cfg *Config) {
 	flags.StringVar(&cfg.Environment, "environment", cfg.Environment, "name of the installation, shown on the page")
 	flags.StringVar(&cfg.EnvironmentColor, "environment-color", cfg.EnvironmentColor, "`color` of the band above the page: "+strings.Join(web.Colors, ", "))
 	accessFlags(flags, cfg)
+	flags.VisitAll(func(f *pflag.Flag) { f.DefValue = asHelped(f) })
+}
+
+// asHelped is a flag's default as its help shows it.
+func asHelped(f *pflag.Flag) string {
+	if f.Value.Type() == "duration" {
+		return asGiven(f, f.DefValue)
+	}
+	return f.DefValue
 }
 
 func listenFlag(flags *pflag.FlagSet, cfg *Config) {
@@ -121,9 +131,10 @@ func fromEnvironment(cmd *cobra.Command, env []string) error {
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			if f.Name == "database-url" {
-				err = errors.New("not a valid URL") // which may hold a password
+				errs = append(errs, fmt.Errorf("%s: not a valid URL", name)) // which may hold a password
+				return
 			}
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			errs = append(errs, variableError(f, name, err))
 			return
 		}
 		_ = cmd.Flags().SetAnnotation(f.Name, fromVariable, []string{name}) // the flag is there
@@ -156,10 +167,10 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if c.Drain < 0 {
-		refuse("drain %v: it must not be negative (25s is usual; 0 cancels runs at once)", c.Drain)
+		refuse("drain %s: it must not be negative (25s is usual; 0 cancels runs at once)", registry.Span(c.Drain))
 	}
 	if c.Grace <= 0 {
-		refuse("grace %v: it must be positive (3s is usual)", c.Grace)
+		refuse("grace %s: it must be positive (3s is usual)", registry.Span(c.Grace))
 	}
 	if !slices.Contains([]string{migrateAuto, migrateCheck, migrateOff}, c.Migrate) {
 		refuse("migrate %q: it must be auto, check or off", c.Migrate)
@@ -177,7 +188,7 @@ func (c Config) Validate() error {
 		refuse("name %.40q: it must be at most %d printable characters, none of them /, since owner ids begin with it", c.Name, longestHost)
 	}
 	if c.KeepHistory < time.Hour {
-		refuse("keep-history %v: it must be at least 1h (720h is usual)", c.KeepHistory)
+		refuse("keep-history %s: it must be at least 1h (720h is usual)", registry.Span(c.KeepHistory))
 	}
 	if c.KeepRuns < 1 {
 		refuse("keep-runs %d: it must be at least 1 (10000 is usual)", c.KeepRuns)

@@ -3,10 +3,15 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
+
+	"rota/internal/registry"
 )
 
 // runHere runs a command in this process.
@@ -82,6 +87,69 @@ func TestWrongSettingsAreRefusedInOneLineEach(t *testing.T) {
 	}
 }
 
+// A variable is refused by its name and value, and with what it must be, as a flag is.
+func TestWrongVariablesAreToldAsFlagsAre(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"ROTA_LEASE=15":                       `ROTA_LEASE "15": it must be a duration with its unit, as in 90s or 2h30m`,
+		"ROTA_KEEP_HISTORY=99999999999h":      `ROTA_KEEP_HISTORY "99999999999h": it must be a duration with its unit`,
+		"ROTA_KEEP_RUNS=many":                 `ROTA_KEEP_RUNS "many": it must be a whole number`,
+		"ROTA_KEEP_RUNS=99999999999999999999": `ROTA_KEEP_RUNS "99999999999999999999": it must be a whole number that is nearer to zero`,
+		"ROTA_NO_WORK=perhaps":                `ROTA_NO_WORK "perhaps": it must be true or false`,
+		"ROTA_JOBS=a\"b":                      `ROTA_JOBS "a\"b": it must be a list separated by commas or line breaks`,
+		"ROTA_GRACE=a\nb":                     `ROTA_GRACE "a\nb": it must be a duration`,
+	} {
+		_, stderr, code := runHere(t, []string{somewhere, given}, "serve")
+		if lines := complaints(stderr); code != exitUsage || len(lines) != 1 || !strings.Contains(lines[0], want) {
+			t.Errorf("%q: exit code %d, want one line with %q:\n%s", given, code, want, stderr)
+		}
+		for _, raw := range []string{"time:", "strconv", "invalid argument", "bare"} {
+			if strings.Contains(stderr, raw) {
+				t.Errorf("%q: it gives away %q:\n%s", given, raw, stderr)
+			}
+		}
+	}
+}
+
+// A manifest has lists in lines of their own, none of which may be dropped.
+func TestListsMayStandInLines(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"a,b":                  {"a", "b"},
+		"a\nb,c\n":             {"a", "b", "c"},
+		"a,\nb,\n":             {"a", "b"},
+		"\n":                   {},
+		"":                     {},
+		"\"cn=x,dc=y\"\nb\"\"": nil,
+		"\"cn=x,dc=y\"\r\nb":   {"cn=x,dc=y", "b"},
+		"a,,b":                 {"a", "", "b"},
+	} {
+		cfg := Config{Jobs: []string{"default"}}
+		flags := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		listFlag(flags, &cfg.Jobs, "jobs", "x")
+		switch err := flags.Set("jobs", text); {
+		case want == nil && err == nil:
+			t.Errorf("%q is taken for %q", text, cfg.Jobs)
+		case want != nil && (err != nil || !slices.Equal(cfg.Jobs, want)):
+			t.Errorf("%q is taken for %q, %v, want %q", text, cfg.Jobs, err, want)
+		}
+	}
+	_, stderr, code := runHere(t, []string{somewhere, "ROTA_TRUSTED_PROXIES=10.0.0.1\n10.0.0.x"}, "serve")
+	if code != exitUsage || !strings.Contains(stderr, `trusted-proxies "10.0.0.x": it must be an address or a range`) {
+		t.Errorf("exit code %d:\n%s", code, stderr)
+	}
+}
+
+// Durations are as people write them.
+func TestSettingsSayDurationsWithoutEmptyUnits(t *testing.T) {
+	t.Parallel()
+	stdout, _, _ := runHere(t, []string{somewhere, "ROTA_DRAIN=5400s"}, "config")
+	help, _, _ := runHere(t, nil, "serve", "--help")
+	if !strings.Contains(stdout, " 720h ") || !strings.Contains(stdout, " 1h30m ") || !strings.Contains(help, "(default 720h)") || strings.Contains(stdout+help, "m0s") {
+		t.Errorf("config:\n%s\nhelp:\n%s", stdout, help)
+	}
+}
+
 func TestFlagsWinOverVariablesAndTheseOverDefaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -138,7 +206,7 @@ func TestReadmeTellsTheDefaults(t *testing.T) {
 	for variable, value := range map[string]string{
 		"ROTA_LISTEN": d.Listen, "ROTA_LEASE": d.Lease.String(), "ROTA_RENEW": d.Renew.String(),
 		"ROTA_DRAIN": d.Drain.String(), "ROTA_GRACE": d.Grace.String(), "ROTA_MIGRATE": d.Migrate, "ROTA_LOG": d.Log,
-		"ROTA_KEEP_HISTORY": strings.TrimSuffix(d.KeepHistory.String(), "0m0s"), "ROTA_KEEP_RUNS": strconv.Itoa(d.KeepRuns),
+		"ROTA_KEEP_HISTORY": registry.Span(d.KeepHistory), "ROTA_KEEP_RUNS": strconv.Itoa(d.KeepRuns),
 	} {
 		if row := "| `" + variable + "` | `" + value + "` |"; !strings.Contains(string(readme), row) {
 			t.Errorf("README.md lacks %s", row)

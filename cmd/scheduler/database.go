@@ -16,6 +16,7 @@ import (
 
 	"rota/internal/fence"
 	"rota/internal/lease"
+	"rota/internal/registry"
 	"rota/internal/web"
 )
 
@@ -179,14 +180,14 @@ func awaitDatabase(ctx context.Context, address string, patience time.Duration, 
 			return fmt.Errorf("the database refuses us: %w", err)
 		}
 		if last == nil {
-			log.Warn("database not reached, trying again", "for", patience.String(), "error", err)
+			log.Warn("database not reached, trying again", "for", registry.Span(patience), "error", err)
 		}
 		if last == nil || ctx.Err() == nil { // else it says no more than that the time is up
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the database was not reached within %v: %w", patience, last)
+			return fmt.Errorf("the database was not reached within %s: %w", registry.Span(patience), last)
 		case <-time.After(pause):
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"rota/internal/registry"
 	"rota/internal/web"
 )
 
@@ -261,7 +262,7 @@ func (p *patient) commit(ctx context.Context) finding {
 		return p.unknown("commit", err)
 	}
 	f := finding{Check: "commit", State: well, Found: fmt.Sprintf(
-		"a commit takes %s, at most %s of 10; a heartbeat may take %v, the lease is %v", span(median), span(slowest), p.cfg.Renew*4/5, p.cfg.Lease)}
+		"a commit takes %s, at most %s of 10; a heartbeat may take %s, the lease is %s", span(median), span(slowest), registry.Span(p.cfg.Renew*4/5), registry.Span(p.cfg.Lease))}
 	switch {
 	case slowest > p.cfg.Renew*4/5:
 		f.State, f.code = fault, exitFailed

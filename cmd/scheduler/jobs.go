@@ -92,14 +92,23 @@ func findJob(name string) (registry.Job, error) {
 }
 
 func findJobIn(jobs []registry.Job, name string) (registry.Job, error) {
+	whole, k, _ := registry.LeaseOf(name)
 	names := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		if j.Name == name {
 			return j, nil
 		}
+		if k > 0 && j.Name == whole {
+			return registry.Job{}, coded(exitUsage, ofAShard(name, whole))
+		}
 		names = append(names, j.Name)
 	}
 	return registry.Job{}, coded(exitUsage, fmt.Errorf("there is no job %q; there are: %s", name, strings.Join(names, ", ")))
+}
+
+// ofAShard refuses the lease of a shard where a job is to be named.
+func ofAShard(name, job string) error {
+	return fmt.Errorf("there is no job %q: that is the lease of a shard; name its job, %q", name, job)
 }
 
 func completeJobs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

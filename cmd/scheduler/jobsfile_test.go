@@ -101,7 +101,7 @@ func TestDisabledJobIsNotCompetedFor(t *testing.T) {
 		t.Error("the disabled job has a lease")
 	}
 	eventually(t, 10*time.Second, "progress has the schedule of the file", func() bool {
-		return db.number(`SELECT count(*) FROM progress WHERE lease LIKE 'symbol_sync._of2' AND schedule = 'every 1h0m0s'`) == 2
+		return db.number(`SELECT count(*) FROM progress WHERE lease LIKE 'symbol_sync._of2' AND schedule = 'every 1h'`) == 2
 	})
 }
 

@@ -130,13 +130,13 @@ func (s *shownJob) readWaiting(ctx context.Context, r *status.Reader, job string
 
 func policiesOf(j registry.Job) policies {
 	p := policies{
-		Timeout: j.Timeout.String(), Attempts: max(1, j.Retry.Attempts), Jitter: j.Jitter.String(),
+		Timeout: registry.Span(j.Timeout), Attempts: max(1, j.Retry.Attempts), Jitter: registry.Span(j.Jitter),
 		Missed: j.Missed.String(), Overlap: j.Overlap.String(), IfLost: j.IfLost.String(),
 	}
 	if p.Attempts > 1 {
 		pause, _ := j.Retry.After(1)
 		longest, _ := registry.Retry{Attempts: 1000, Pause: j.Retry.Pause, Longest: j.Retry.Longest}.After(999)
-		p.Pause, p.Longest = pause.String(), longest.String()
+		p.Pause, p.Longest = registry.Span(pause), registry.Span(longest)
 	}
 	return p
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -74,7 +75,7 @@ func printLeases(out io.Writer, snap status.Snapshot) error {
 	for _, l := range snap.Leases {
 		owner, left, since, before := "-", "-", "-", "-"
 		if l.State == status.Held {
-			owner, left, since = plain(l.Owner, 100), l.Left.Round(100*time.Millisecond).String(), stamp(l.AcquiredAt)
+			owner, left, since = plain(l.Owner, 100), registry.Span(l.Left.Round(100*time.Millisecond)), stamp(l.AcquiredAt)
 		}
 		if t := l.LastEnd; t != nil {
 			before = fmt.Sprintf("%s, until %s: %s", plain(t.Owner, 100), stamp(t.EndedAt), plain(t.Reason, 40))

@@ -33,7 +33,7 @@ func (p *probes) alive() error {
 		last = p.started
 	}
 	if age := time.Since(last); age > p.limit {
-		return fmt.Errorf("the lease loop has not turned for %v", age.Round(time.Millisecond))
+		return fmt.Errorf("the lease loop has not turned for %s", span(age))
 	}
 	return nil
 }

@@ -67,11 +67,11 @@ func dash(s string) string {
 func span(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
+		return registry.Span(d.Round(100 * time.Microsecond))
 	case d < 10*time.Second:
-		return d.Round(time.Millisecond).String()
+		return registry.Span(d.Round(time.Millisecond))
 	}
-	return d.Round(time.Second).String()
+	return registry.Span(d.Round(time.Second))
 }
 
 const asOfLine = "as of %s, by the database's clock\n"

@@ -231,7 +231,7 @@ func (r *replica) run(ctx context.Context, jobs []registry.Job) error {
 			case <-stop:
 				stop = nil
 				late = time.After(r.cfg.Drain + r.cfg.Grace + slack)
-				r.log.Info("draining", "reason", context.Cause(ctx), "drain", r.cfg.Drain.String(), "grace", r.cfg.Grace.String())
+				r.log.Info("draining", "reason", context.Cause(ctx), "drain", registry.Span(r.cfg.Drain), "grace", registry.Span(r.cfg.Grace))
 			case <-late:
 				return r.left()
 			}
@@ -258,8 +258,8 @@ func (r *replica) left() error {
 	if len(r.leading) == 0 {
 		return coded(exitLeft, errors.New("the database did not answer in time, leases that it still shows as ours are left to expire"))
 	}
-	return coded(exitLeft, fmt.Errorf("not returned within the drain (%v) and the grace (%v), its lease is left to expire: %s",
-		r.cfg.Drain, r.cfg.Grace, strings.Join(slices.Sorted(maps.Keys(r.leading)), ", ")))
+	return coded(exitLeft, fmt.Errorf("not returned within the drain (%s) and the grace (%s), its lease is left to expire: %s",
+		registry.Span(r.cfg.Drain), registry.Span(r.cfg.Grace), strings.Join(slices.Sorted(maps.Keys(r.leading)), ", ")))
 }
 
 // A site is a running HTTP server.

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"rota/internal/registry"
 )
 
 // A setting is one flag of serve, with what it is now and where that comes from.
@@ -88,10 +91,16 @@ func settingsOf(cmd *cobra.Command, cfg Config) []setting {
 	return rows
 }
 
-// asGiven is a flag's value as it is given: a list without the brackets that it is printed in.
+// asGiven is a flag's value as it is given: a list without the brackets that it is
+// printed in, and a duration without the units that it has none of.
 func asGiven(f *pflag.Flag, value string) string {
-	if f.Value.Type() == "stringSlice" {
+	switch f.Value.Type() {
+	case "stringSlice":
 		value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+	case "duration":
+		if d, err := time.ParseDuration(value); err == nil {
+			value = registry.Span(d)
+		}
 	}
 	return value
 }

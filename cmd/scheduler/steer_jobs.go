@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rota/internal/control"
+	"rota/internal/registry"
 )
 
 // steerJobsCommands are the orders that concern jobs. Unlike their siblings they need a database.
@@ -203,7 +204,7 @@ func pauseEnd(cmd *cobra.Command, until string, lasts time.Duration) (end time.T
 	case until != "" && cmd.Flags().Changed("for"):
 		return end, errors.New("--until and --for: give one of them")
 	case cmd.Flags().Changed("for") && lasts <= 0:
-		return end, fmt.Errorf("--for %v: it must be positive; leave it out to pause until resumed", lasts)
+		return end, fmt.Errorf("--for %s: it must be positive; leave it out to pause until resumed", registry.Span(lasts))
 	case until == "":
 		return end, nil
 	}

@@ -32,8 +32,13 @@ func TestWrongOrdersAreRefusedInOneLine(t *testing.T) {
 	url := pgtest.URL(t)
 	db := lookAt(t, url)
 	db.led("bridge_health", "a/1", 7)
-	db.led("symbol_sync", "a/2", 7)
-	const because = "--reason=x"
+	db.led("symbol_sync.2of2", "a/2", 7)
+	db.execute(`INSERT INTO job_shards (job, n, epoch_high) VALUES ('symbol_sync', 2, 7)`)
+	db.execute(`INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ('symbol_sync', '', 'infinity', 3)`)
+	const (
+		because = "--reason=x"
+		ofShard = `that is the lease of a shard; name its job, "symbol_sync"`
+	)
 	for _, tt := range []struct {
 		args string
 		code int
@@ -95,7 +100,19 @@ func TestWrongOrdersAreRefusedInOneLine(t *testing.T) {
 		{"replicas", exitUsage, "a further word is missing"},
 		{"replicas drain a/1", exitUsage, "say why"},
 		{"replicas drain nothing " + because, exitUsage, "there is no replica"},
-		{"replicas drain a " + because, exitFailed, "may be any of 2 replicas"},
+		{"replicas drain a " + because, exitUsage, "may be any of 2 replicas"},
+		{"leases step-down symbol_sync " + because, exitUsage, "their leases are symbol_sync.1of2 to symbol_sync.2of2"},
+		{"leases revoke symbol_sync --yes " + because, exitUsage, "has another count of shards"},
+		{"leases step-down symbol_sync.1of3 " + because, exitUsage, "there is no lease"},
+		{"jobs run quote_watch", exitUsage, "is continuous"},
+		{"jobs show symbol_sync.1of2", exitUsage, ofShard},
+		{"jobs next symbol_sync.1of2", exitUsage, ofShard},
+		{"jobs run symbol_sync.1of2", exitUsage, ofShard},
+		{"jobs pause symbol_sync.1of2 " + because, exitUsage, ofShard},
+		{"jobs resume symbol_sync.1of2 " + because, exitUsage, ofShard},
+		{"runs list --job symbol_sync.1of2", exitUsage, ofShard},
+		{"audit list --job symbol_sync.1of2", exitUsage, ofShard},
+		{"jobs show symbol_synk.1of2", exitUsage, "; there are: "},
 	} {
 		stdout, stderr, code := runHere(t, []string{"DATABASE_URL=" + url}, strings.Fields(tt.args)...)
 		said := complaints(stderr)
@@ -148,6 +165,8 @@ func TestOrdersPrintTheirResults(t *testing.T) {
 	db := lookAt(t, url)
 	db.led("bridge_health", "a/1", 7)
 	db.led("symbol_sync", "b/2", 7)
+	db.execute(`INSERT INTO abilities VALUES ('x', '{bridge_health}')`)
+	db.execute(`UPDATE replicas SET ability = 'x'`)
 	var run int
 	if err := db.QueryRow(t.Context(), `INSERT INTO runs (lease, job, tick, epoch, owner)
 		VALUES ('bridge_health', 'bridge_health', now(), 7, 'a/1') RETURNING id`).Scan(&run); err != nil {

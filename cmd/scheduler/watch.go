@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -63,7 +64,7 @@ func (w watching) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if w.every < shortestInterval {
-		return coded(exitUsage, fmt.Errorf("interval %v: it must be at least %v", w.every, shortestInterval))
+		return coded(exitUsage, fmt.Errorf("interval %s: it must be at least %s", registry.Span(w.every), registry.Span(shortestInterval)))
 	}
 	if w.url == "" {
 		here, err := addressHere(w.listen)

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"rota/internal/registry"
 	"rota/internal/status"
 )
 
@@ -77,11 +78,11 @@ func standing(seen sighting, away outage) string {
 	case away.lasts() && seen.at.IsZero():
 		return fmt.Sprintf("nothing to show yet: %s", plain(away.why, 300))
 	case away.lasts():
-		return fmt.Sprintf("STALE: %s, %v old; no answer for %v: %s", asOf, whole(seen.age()), whole(time.Since(away.since)), plain(away.why, 300))
+		return fmt.Sprintf("STALE: %s, %s old; no answer for %s: %s", asOf, whole(seen.age()), whole(time.Since(away.since)), plain(away.why, 300))
 	case seen.Stale:
-		return fmt.Sprintf("STALE: %s, %v old: the database does not answer the server", asOf, whole(seen.age()))
+		return fmt.Sprintf("STALE: %s, %s old: the database does not answer the server", asOf, whole(seen.age()))
 	case !away.until.IsZero() && time.Since(away.until) < toldFor:
-		return fmt.Sprintf("%s; the server is back, after %v", asOf, whole(away.until.Sub(away.since)))
+		return fmt.Sprintf("%s; the server is back, after %s", asOf, whole(away.until.Sub(away.since)))
 	}
 	return asOf
 }
@@ -147,11 +148,11 @@ func lastWords(r *status.RunJSON, now time.Time) string {
 	case r == nil:
 		return "-"
 	case r.Outcome == nil && r.StartedAt != nil:
-		return "running for " + whole(now.Sub(*r.StartedAt)).String()
+		return "running for " + whole(now.Sub(*r.StartedAt))
 	case r.Outcome == nil || r.EndedAt == nil:
 		return status.Running
 	}
-	words := fmt.Sprintf("%s %v ago", plain(*r.Outcome, 20), whole(now.Sub(*r.EndedAt)))
+	words := fmt.Sprintf("%s %s ago", plain(*r.Outcome, 20), whole(now.Sub(*r.EndedAt)))
 	if r.Error != "" {
 		words += ": " + plain(firstLine(r.Error), 80)
 	}
@@ -166,8 +167,8 @@ func until(t *time.Time, now time.Time, in, past string) string {
 	case !t.After(now):
 		return past
 	}
-	return in + whole(t.Sub(now)).String()
+	return in + whole(t.Sub(now))
 }
 
 // whole is a duration in seconds, never below zero: clocks differ a little.
-func whole(d time.Duration) time.Duration { return max(0, d).Round(time.Second) }
+func whole(d time.Duration) string { return registry.Span(max(0, d).Round(time.Second)) }

@@ -24,13 +24,13 @@ func (n *news) tell(seen sighting, away outage) {
 		if gone {
 			fmt.Fprintf(n.to, "%s: no answer: %s; it is asked again\n", n.server, plain(away.why, 300))
 		} else {
-			fmt.Fprintf(n.to, "%s: it answers again, after %v\n", n.server, whole(away.until.Sub(away.since)))
+			fmt.Fprintf(n.to, "%s: it answers again, after %s\n", n.server, whole(away.until.Sub(away.since)))
 		}
 	}
 	if seen.Stale != n.stale {
 		n.stale = seen.Stale
 		if n.stale {
-			fmt.Fprintf(n.to, "%s: the database does not answer it; what it tells is as of %s, %v old\n", n.server, stamp(seen.AsOf), whole(seen.age()))
+			fmt.Fprintf(n.to, "%s: the database does not answer it; what it tells is as of %s, %s old\n", n.server, stamp(seen.AsOf), whole(seen.age()))
 		} else {
 			fmt.Fprintf(n.to, "%s: the database answers it again\n", n.server)
 		}

@@ -196,19 +196,22 @@ type leader struct {
 	epoch  int64
 	held   bool
 	member bool // its owner is a replica that heartbeats
-	others int  // replicas that could take over
+	others int  // replicas that are there besides it
+	heirs  int  // those of them that can lead the lease
 }
 
 const leaderSQL = `
 SELECT l.owner, l.epoch, l.owner <> '' AND l.expires_at > clock.at, m.id IS NOT NULL,
-       (SELECT count(*) FROM replicas r WHERE r.expires_at > clock.at AND NOT r.draining AND r.id <> l.owner)
+       (SELECT count(*) FROM replicas r WHERE r.expires_at > clock.at AND NOT r.draining AND r.id <> l.owner),
+       (SELECT count(*) FROM replicas r JOIN abilities a ON a.id = r.ability
+         WHERE r.expires_at > clock.at AND NOT r.draining AND r.id <> l.owner AND $2 = ANY (a.jobs))
   FROM (SELECT clock_timestamp() AS at OFFSET 0) AS clock, leadership l
   LEFT JOIN replicas m ON m.id = l.owner AND m.expires_at > clock_timestamp()
  WHERE l.job_name = $1`
 
 // leader returns the lease's row; a lease that has none yet is free.
 func (t tx) leader(ctx context.Context, lease string) (l leader, found bool, err error) {
-	err = t.row(ctx, leaderSQL, lease).Scan(&l.owner, &l.epoch, &l.held, &l.member, &l.others)
+	err = t.row(ctx, leaderSQL, lease, kin(lease)).Scan(&l.owner, &l.epoch, &l.held, &l.member, &l.others, &l.heirs)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return leader{}, false, nil
 	}
@@ -224,6 +227,15 @@ func jobOf(lease string) string {
 	return job
 }
 
+// kin is how replicas say that they can lead the lease.
+func kin(lease string) string {
+	job, _, of := registry.LeaseOf(lease)
+	if of < 2 {
+		return job
+	}
+	return fmt.Sprintf("%s.of%d", job, of)
+}
+
 // counted refuses a lease of a count that is not in force, for nobody leads it.
 func (d *Desk) counted(ctx context.Context, t tx, lease string) error {
 	job, _, of := registry.LeaseOf(lease)
@@ -232,8 +244,8 @@ func (d *Desk) counted(ctx context.Context, t tx, lease string) error {
 		return err
 	}
 	if n == 1 {
-		return refuse(ErrRefused, "nobody leads %q: job %q has no shards, and its lease is %[2]q", lease, job)
+		return refuse(ErrNotFound, "nobody leads %q: job %q has no shards, and its lease is %[2]q", lease, job)
 	}
 	leases := registry.Job{Name: job, Shards: n}.Leases()
-	return refuse(ErrRefused, "nobody leads %q: job %q has %d shards, and their leases are %s to %s", lease, job, n, leases[0], leases[n-1])
+	return refuse(ErrNotFound, "nobody leads %q: job %q has %d shards, and their leases are %s to %s", lease, job, n, leases[0], leases[n-1])
 }

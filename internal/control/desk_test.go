@@ -57,7 +57,7 @@ func TestRunNowRefusesWhatTheJobWouldNotTake(t *testing.T) {
 	}{
 		{"nothing", "", "", ErrNotFound, `there is no job "nothing"; there are: plain, prices, stream`},
 		{"", "", "", ErrNotFound, "there is no job"},
-		{"stream", "", "", ErrRefused, "continuous"},
+		{"stream", "", "", ErrInvalid, "continuous"},
 		{"prices", `[1]`, "", ErrInvalid, "no object"},
 		{"prices", `null`, "", ErrInvalid, "no object"},
 		{"prices", `"a"`, "", ErrInvalid, "no object"},
@@ -272,6 +272,11 @@ func TestStepDownNamesTheTermThatLeads(t *testing.T) {
 		t.Errorf("%+v after %+v", again, first)
 	}
 	o.led("prices", "b/1", 8)
+	if next := must[Asked](t)(o.StepDown(ctx, order("x"), "prices")); !strings.Contains(next.Expect, "no other replica that is there can lead it") {
+		t.Errorf("%+v", next)
+	}
+	o.exec(`UPDATE requests SET done_at = now(), result = 'x'`)
+	o.able("a/1", "prices")
 	if next := must[Asked](t)(o.StepDown(ctx, order("x"), "prices")); next.Existed || next.Epoch != 8 || !strings.Contains(next.Expect, "another takes over") {
 		t.Errorf("%+v", next)
 	}
@@ -305,7 +310,7 @@ func TestDrainFindsTheOneReplicaThatIsMeant(t *testing.T) {
 		{"host-1/ab", "host-1/ab2", nil, ""},
 		{"solo", "solo/dd4", nil, ""},
 		{"host-10", "host-10/cc3", nil, ""},
-		{"host-1", "", ErrRefused, "may be any of 3 replicas: give more of the id: host-1/aa1, host-1/ab2, host-10/cc3"},
+		{"host-1", "", ErrInvalid, "may be any of 3 replicas: give more of the id: host-1/aa1, host-1/ab2, host-10/cc3"},
 		{"gone", "", ErrNotFound, "there is no replica"},
 		{"%", "", ErrNotFound, "there is no replica"},
 		{"", "", ErrInvalid, "no replica is named"},
@@ -326,6 +331,15 @@ func TestDrainFindsTheOneReplicaThatIsMeant(t *testing.T) {
 	o.exec(`UPDATE replicas SET draining = true WHERE id = 'solo/dd4'`)
 	_, err := o.Drain(ctx, order("x"), "solo")
 	wantRefusal(t, err, ErrRefused, "is draining already")
+	o.able("solo/dd4", "prices")
+	o.able("host-1/ab2", "plain", "prices.of2")
+	for _, lease := range []string{"prices", "plain", "prices.1of2", "prices.1of3"} {
+		o.led(lease, "host-1/aa1", 1)
+	}
+	if one := must[Asked](t)(o.Drain(ctx, order("x"), "host-1/aa1")); !strings.Contains(one.Expect, "2 of its leases no other replica that is there can lead") {
+		t.Errorf("%+v", one) // solo drains
+	}
+	o.exec(`UPDATE requests SET done_at = now(), result = 'x'`)
 	o.exec(`DELETE FROM replicas WHERE NOT draining AND id <> 'host-1/aa1'`)
 	if last := must[Asked](t)(o.Drain(ctx, order("x"), "host-1/aa1")); !strings.Contains(last.Expect, "nobody will lead anything") {
 		t.Errorf("%+v", last)

@@ -11,9 +11,11 @@ import (
 // What a caller may want to tell apart. The texts of the errors themselves say what and why, and the
 // way out, in one line.
 var (
-	// ErrInvalid: the order is wrong by itself, and asking again cannot help.
+	// ErrInvalid: the order is wrong by itself, and asking again cannot help. A name that may be one of
+	// several is wrong, and so is a kind of thing that the order is not for.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotFound: there is no such job, lease, run or replica.
+	// ErrNotFound: there is no such job, lease, run or replica; a lease of another count of shards than
+	// the one in force is none.
 	ErrNotFound = errors.New("not found")
 	// ErrRefused: it cannot be done as things are.
 	ErrRefused = errors.New("refused")

@@ -68,6 +68,8 @@ func (l leader) expectStepDown() string {
 		return fmt.Sprintf("%s is no replica that heartbeats, and may not hear of it: leases revoke ends its term without it", l.owner)
 	case l.others == 0:
 		return fmt.Sprintf("%s gives it up after its run; no other replica is there, so it is likely to take it again", l.owner)
+	case l.heirs == 0:
+		return fmt.Sprintf("%s gives it up after its run; no other replica that is there can lead it, so it is likely to take it again", l.owner)
 	}
 	return fmt.Sprintf("%s gives it up after its run, and another takes over", l.owner)
 }
@@ -75,7 +77,12 @@ func (l leader) expectStepDown() string {
 const (
 	membersSQL = `
 SELECT m.id, m.draining,
-       (SELECT count(*) FROM replicas r WHERE r.expires_at > clock_timestamp() AND NOT r.draining AND r.id <> m.id)
+       (SELECT count(*) FROM replicas r WHERE r.expires_at > clock_timestamp() AND NOT r.draining AND r.id <> m.id),
+       (SELECT count(*) FROM leadership l
+         WHERE l.owner = m.id AND l.expires_at > clock_timestamp() AND NOT EXISTS (
+               SELECT FROM replicas r JOIN abilities a ON a.id = r.ability
+                WHERE r.expires_at > clock_timestamp() AND NOT r.draining AND r.id <> m.id
+                  AND regexp_replace(l.job_name, '\.\d+of(\d{1,4})$', '.of\1') = ANY (a.jobs)))
   FROM replicas m
  WHERE m.expires_at > clock_timestamp() AND (starts_with(m.id, $1) OR m.host = $1)
  ORDER BY m.id`
@@ -88,6 +95,7 @@ type candidate struct {
 	ID       string
 	Draining bool
 	Others   int
+	Orphans  int // leases that it has and no other can lead
 }
 
 // Drain asks a replica to give up all that it leads, and to take nothing more as long as it runs. It
@@ -110,8 +118,11 @@ func (d *Desk) Drain(ctx context.Context, o Order, replica string) (Asked, error
 			return err
 		}
 		a = Asked{Replica: c.ID, Expect: "it gives up all that it leads, each after its run, and stays a standby that takes nothing"}
-		if c.Others == 0 {
+		switch {
+		case c.Others == 0:
 			a.Expect += "; no other replica is there: nobody will lead anything until one is"
+		case c.Orphans > 0:
+			a.Expect += fmt.Sprintf("; %d of its leases no other replica that is there can lead: nobody will until one can", c.Orphans)
 		}
 		return t.once(ctx, &a, openDrainSQL, []any{c.ID}, func() error {
 			if c.Draining {
@@ -149,5 +160,5 @@ func (t tx) member(ctx context.Context, name string) (candidate, error) {
 	case 1:
 		return found[0], nil
 	}
-	return candidate{}, refuse(ErrRefused, "%q may be any of %d replicas: give more of the id: %s", name, len(found), strings.Join(ids, ", "))
+	return candidate{}, refuse(ErrInvalid, "%q may be any of %d replicas: give more of the id: %s", name, len(found), strings.Join(ids, ", "))
 }

@@ -74,6 +74,13 @@ func (o *office) member(owner string) {
 		VALUES ($1, $2, 1, 'test', now(), now(), now() + interval '1 hour') ON CONFLICT DO NOTHING`, owner, host)
 }
 
+// able says which jobs the replica can lead.
+func (o *office) able(replica string, jobs ...string) {
+	o.t.Helper()
+	o.exec(`INSERT INTO abilities VALUES ($1, $2)`, replica, jobs)
+	o.exec(`UPDATE replicas SET ability = $1 WHERE id = $1`, replica)
+}
+
 // running is a run of the job under its lease's term.
 func (o *office) running(job string) int64 {
 	o.t.Helper()

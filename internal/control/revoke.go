@@ -153,7 +153,7 @@ func (t term) refusal(lease string, above int64) error {
 	case t.known >= absurdEpoch-1:
 		return refuse(ErrRefused, "the epoch of %q is %d, too near the end of what a bigint holds: no later term could begin; set the row's epoch, and those in terms, by hand", lease, t.known)
 	case t.out:
-		return refuse(ErrRefused, "nobody leads %q: job %q has another count of shards now, and leases of other names, which leases list has", lease, jobOf(lease))
+		return refuse(ErrNotFound, "nobody leads %q: job %q has another count of shards now, and leases of other names, which leases list has", lease, jobOf(lease))
 	case t.held, t.half, t.known < above:
 		return nil
 	case above > 0:

@@ -131,7 +131,7 @@ func (d *Desk) runnable(job string, args json.RawMessage, key string) (*string, 
 		return kept, nil // another version's, whose leader will look at them
 	}
 	if j.Schedule.Kind() == registry.Unbroken {
-		return nil, refuse(ErrRefused, "job %q is continuous: it runs whenever it is led, and not on request; leases step-down starts it anew", job)
+		return nil, refuse(ErrInvalid, "job %q is continuous: it runs whenever it is led, and not on request; leases step-down starts it anew", job)
 	}
 	return kept, checkArgs(j, args)
 }

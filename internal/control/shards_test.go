@@ -98,11 +98,11 @@ func TestOrdersAboutALeaseOutOfForceNameThoseThatAreNot(t *testing.T) {
 	o := newOffice(t)
 	o.sharded("prices", "prices.1of2", "prices.2of2")
 	_, err := o.StepDown(t.Context(), order("x"), "prices")
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "prices.1of2 to prices.2of2") {
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "prices.1of2 to prices.2of2") {
 		t.Errorf("step down: %v", err)
 	}
 	_, err = o.Revoke(t.Context(), order("x"), "prices", 0)
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "another count") {
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "another count") {
 		t.Errorf("revoke: %v", err)
 	}
 	if a := must[Asked](t)(o.StepDown(t.Context(), order("x"), "prices.2of2")); a.Job != "prices" || a.Epoch != 31 {

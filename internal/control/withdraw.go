@@ -60,7 +60,7 @@ func (t tx) lockWaiting(ctx context.Context, w *Withdrawn) error {
 	case err != nil:
 		return fmt.Errorf("look at the request: %w", err)
 	case kind != Run:
-		return refuse(ErrRefused, "request %d is no request to run a job (%s): only those are withdrawn", w.ID, kind)
+		return refuse(ErrInvalid, "request %d is no request to run a job (%s): only those are withdrawn", w.ID, kind)
 	}
 	var run int64
 	err = t.row(ctx, begunSQL, w.ID).Scan(&run, &ended)

@@ -48,7 +48,7 @@ func TestOnlyAWaitingRequestForARunIsWithdrawn(t *testing.T) {
 		words string
 	}{
 		begun.ID:   {ErrRefused, "has begun already: runs cancel 1 ends its run"},
-		cancel.ID:  {ErrRefused, "is no request to run a job (cancel)"},
+		cancel.ID:  {ErrInvalid, "is no request to run a job (cancel)"},
 		settled.ID: {ErrRefused, "is settled already: refused: no"},
 		99:         {ErrNotFound, "there is no request 99"},
 	} {

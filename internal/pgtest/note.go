@@ -10,7 +10,7 @@ import (
 // What is open, and the newest success, as claims would have noted them.
 const noteSQL = `
 INSERT INTO progress (lease, last_tick, schedule, open, success)
-SELECT lease, max(tick), 'every 1m0s', coalesce(array_agg(id) FILTER (WHERE ended_at IS NULL), '{}'), max(id) FILTER (WHERE outcome = 'success')
+SELECT lease, max(tick), 'every 1m', coalesce(array_agg(id) FILTER (WHERE ended_at IS NULL), '{}'), max(id) FILTER (WHERE outcome = 'success')
   FROM runs GROUP BY lease
     ON CONFLICT (lease) DO UPDATE SET open = EXCLUDED.open, success = EXCLUDED.success`
 

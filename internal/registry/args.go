@@ -54,7 +54,7 @@ func written(v reflect.Value) ([]byte, error) {
 	_, itself := v.Interface().(json.Marshaler)
 	switch {
 	case v.Type() == durationType:
-		return json.Marshal(v.Interface().(time.Duration).String())
+		return json.Marshal(Span(v.Interface().(time.Duration)))
 	case v.Kind() == reflect.Slice && v.Type().Elem() == durationType && !v.IsNil():
 		items := make([]json.RawMessage, v.Len())
 		for i := range items {

@@ -98,7 +98,7 @@ func TestArgumentsAreWrittenAsTheyAreGiven(t *testing.T) {
 	}
 	given := args{Wait: 90 * time.Second, Pauses: []time.Duration{time.Second, 0}, Part: part{time.Minute}, Names: []string{`a"b`}, hidden: 1, Not: 2}
 	text := string(Job{Args: given}.ArgsJSON())
-	const want = `{"wait":"1m30s","Pauses":["1s","0s"],"Part":{"Wait":"1m0s"},"Names":["a\"b"],"At":"0001-01-01T00:00:00Z"}`
+	const want = `{"wait":"1m30s","Pauses":["1s","0s"],"Part":{"Wait":"1m"},"Names":["a\"b"],"At":"0001-01-01T00:00:00Z"}`
 	if text != want {
 		t.Errorf("%s, want %s", text, want)
 	}

@@ -59,7 +59,7 @@ func (j Job) faults() []error {
 		refuse("schedule", "%w", err)
 	}
 	if j.Timeout < 0 {
-		refuse("timeout", "%v: it must not be negative; 0 means none", j.Timeout)
+		refuse("timeout", "%s: it must not be negative; 0 means none", Span(j.Timeout))
 	}
 	if j.Shards < 0 || j.Shards > fence.MostShards {
 		refuse("shards", "%d: it must be 0 to %d; 0 and 1 mean that the job is whole", j.Shards, fence.MostShards)
@@ -98,12 +98,12 @@ func (j Job) policyFaults() []error {
 	}
 	unbroken := j.Schedule.Kind() == Unbroken
 	refuse(j.Retry.Attempts < 0 || j.Retry.Attempts > mostAttempts, "retry", "%d attempts: it must be 0 to %d", j.Retry.Attempts, mostAttempts)
-	refuse(j.Retry.Pause < 0, "retry", "pause %v: it must not be negative; 0 means %v", j.Retry.Pause, DefaultPause)
-	refuse(j.Retry.Longest < 0, "retry", "longest pause %v: it must not be negative; 0 means %v", j.Retry.Longest, DefaultLongest)
-	refuse(j.Retry.Longest > 0 && j.Retry.Longest < j.Retry.Pause, "retry", "longest pause %v is below the pause %v: raise it", j.Retry.Longest, j.Retry.Pause)
+	refuse(j.Retry.Pause < 0, "retry", "pause %s: it must not be negative; 0 means %s", Span(j.Retry.Pause), Span(DefaultPause))
+	refuse(j.Retry.Longest < 0, "retry", "longest pause %s: it must not be negative; 0 means %s", Span(j.Retry.Longest), Span(DefaultLongest))
+	refuse(j.Retry.Longest > 0 && j.Retry.Longest < j.Retry.Pause, "retry", "longest pause %s is below the pause %s: raise it", Span(j.Retry.Longest), Span(j.Retry.Pause))
 	refuse(unbroken && j.Retry != Retry{}, "retry", "a Continuous job is started again anyway: leave it out")
-	refuse(j.Jitter < 0 || j.Jitter > longestJitter, "jitter", "%v: it must be 0 to %v", j.Jitter, longestJitter)
-	refuse(j.Jitter > 0 && j.Schedule.Kind() == Fixed && j.Jitter >= j.Schedule.every, "jitter", "%v: it must be below the period %v", j.Jitter, j.Schedule.every)
+	refuse(j.Jitter < 0 || j.Jitter > longestJitter, "jitter", "%s: it must be 0 to %s", Span(j.Jitter), Span(longestJitter))
+	refuse(j.Jitter > 0 && j.Schedule.Kind() == Fixed && j.Jitter >= j.Schedule.every, "jitter", "%s: it must be below the period %s", Span(j.Jitter), Span(j.Schedule.every))
 	refuse(j.Missed.String() == "unknown", "missed", "%d: it must be RunLatest, RunAll or RunNone", j.Missed)
 	refuse(j.Overlap.String() == "unknown", "overlap", "%d: it must be Skip or Queue", j.Overlap)
 	refuse(j.IfLost.String() == "unknown", "if lost", "%d: it must be RunAgain or LeaveIt", j.IfLost)

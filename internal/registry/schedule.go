@@ -135,9 +135,9 @@ func (s Schedule) Err() error {
 	case Fixed:
 		switch {
 		case s.every < shortest:
-			return fmt.Errorf("every %v: it must be at least %v", s.every, shortest)
+			return fmt.Errorf("every %s: it must be at least %v", Span(s.every), shortest)
 		case s.every%time.Second != 0:
-			return fmt.Errorf("every %v: it must be whole seconds, such as %v", s.every, s.every.Round(time.Second))
+			return fmt.Errorf("every %s: it must be whole seconds, such as %s", Span(s.every), Span(s.every.Round(time.Second)))
 		}
 	case Calendar:
 		_, err := cron.Parse(s.spec, s.zone)
@@ -169,7 +169,7 @@ func (s Schedule) Next(after time.Time) time.Time {
 func (s Schedule) String() string {
 	switch s.kind {
 	case Fixed:
-		return "every " + s.every.String()
+		return "every " + Span(s.every)
 	case Calendar:
 		spec, zone := s.parts()
 		return fmt.Sprintf("cron %s %s", spec, cmp.Or(zone, "UTC"))
@@ -215,7 +215,7 @@ func (s Schedule) Warnings() []string {
 // words says a duration in its units that are not zero.
 func words(d time.Duration) string {
 	if d%time.Second != 0 {
-		return d.String()
+		return Span(d)
 	}
 	var parts []string
 	for _, unit := range []struct {

@@ -51,7 +51,7 @@ func TestTextsOfSchedules(t *testing.T) {
 		string, words string
 	}{
 		{Every(5 * time.Second), Fixed, "every 5s", "every 5 s"},
-		{Every(90 * time.Minute), Fixed, "every 1h30m0s", "every 1 h 30 min"},
+		{Every(90 * time.Minute), Fixed, "every 1h30m", "every 1 h 30 min"},
 		{Every(1500 * time.Millisecond), Fixed, "every 1.5s", "every 1.5s"},
 		{Cron(" 0  8 * * * "), Calendar, "cron 0 8 * * * UTC", "daily at 08:00 UTC"},
 		{Cron("0 8 * * *").In("UTC"), Calendar, "cron 0 8 * * * UTC", "daily at 08:00 UTC"},

@@ -120,7 +120,7 @@ func logEnd(log *runLog, e end, retry *attempt, after time.Duration) {
 	text, _, _ := strings.Cut(e.fault, "\n")
 	attrs := []any{"outcome", string(e.outcome), "error", text, "refused", e.refused}
 	if retry != nil {
-		attrs = append(attrs, "attempt", retry.number-1, "again_in", after.Round(time.Millisecond).String())
+		attrs = append(attrs, "attempt", retry.number-1, "again_in", registry.Span(after.Round(time.Millisecond)))
 	}
 	log.made().Log(context.Background(), level, "run ended", attrs...)
 }

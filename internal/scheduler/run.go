@@ -29,7 +29,7 @@ func (d *duty) do(term context.Context) result {
 	defer cancel(nil)
 	if d.job.Timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, d.job.Timeout, fmt.Errorf("%w (%v)", ErrTimeout, d.job.Timeout))
+		ctx, stop = context.WithTimeoutCause(ctx, d.job.Timeout, fmt.Errorf("%w (%s)", ErrTimeout, registry.Span(d.job.Timeout)))
 		defer stop()
 	}
 	returned := make(chan result, 1)
@@ -48,7 +48,7 @@ func (d *duty) do(term context.Context) result {
 			cancel(why)
 		case <-drained:
 			drained = nil
-			cancel(fmt.Errorf("%w (%v)", ErrDrained, d.drain))
+			cancel(fmt.Errorf("%w (%s)", ErrDrained, registry.Span(d.drain)))
 		case <-ended:
 			ended, overdue = nil, time.After(d.grace)
 		case <-overdue:

@@ -208,7 +208,7 @@ func TestTheLastTickIsToldWithWhatBecameOfIt(t *testing.T) {
 		{"b", "2026-01-01 11:01Z", 8},
 		{"b", "2026-01-02 00:00Z", 0}, // not in the history
 	} {
-		run(t, db, `INSERT INTO progress (lease, last_tick, schedule) VALUES ($1, $2, 'every 1m0s')
+		run(t, db, `INSERT INTO progress (lease, last_tick, schedule) VALUES ($1, $2, 'every 1m')
 			ON CONFLICT (lease) DO UPDATE SET last_tick = EXCLUDED.last_tick`, tt.lease, tt.last)
 		got, err := r.LastTick(t.Context(), tt.lease)
 		if err != nil {
@@ -218,7 +218,7 @@ func TestTheLastTickIsToldWithWhatBecameOfIt(t *testing.T) {
 		if got.Run != nil {
 			id = got.Run.ID
 		}
-		if got.Tick.Format("2006-01-02 15:04Z") != tt.last || got.Schedule != "every 1m0s" || id != tt.run || got.AsOf.IsZero() {
+		if got.Tick.Format("2006-01-02 15:04Z") != tt.last || got.Schedule != "every 1m" || id != tt.run || got.AsOf.IsZero() {
 			t.Errorf("%s at %s: run %d, want %d; %+v", tt.lease, tt.last, id, tt.run, got)
 		}
 	}

@@ -50,16 +50,20 @@ func (r *Reader) load(asOf time.Time, res pgx.BatchResults, s *Snapshot) error {
 	if s.Pauses, err = collect(res, scanPause); err != nil {
 		return fmt.Errorf("pauses: %w", err)
 	}
-	able, err := collect(res, pgx.RowTo[string])
+	able, err := collect(res, scanAbility)
 	if err != nil {
 		return fmt.Errorf("abilities: %w", err)
+	}
+	s.able = make(map[string][]string, len(able))
+	for _, a := range able {
+		s.able[a.id] = a.jobs
 	}
 	counts, err := collect(res, scanCount)
 	if err != nil {
 		return fmt.Errorf("counts of shards: %w", err)
 	}
 	s.Leases = describe(asOf, inForce(asOf, rows, counts), refused, s.Pauses, r.jobs)
-	strand(s.Leases, able)
+	strand(s.Leases, s.able)
 	s.Replicas = stand(asOf, s.Replicas, s.Leases)
 	return nil
 }

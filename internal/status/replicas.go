@@ -10,7 +10,7 @@ import (
 )
 
 const replicasSQL = `
-SELECT id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining
+SELECT id, host, pid, version, started_at, seen_at, expires_at, clock_offset, hints, draining, ability
   FROM replicas
  WHERE expires_at > clock_timestamp() - interval '1 hour'
  ORDER BY expires_at DESC
@@ -23,7 +23,7 @@ func scanReplica(row pgx.CollectableRow) (Replica, error) {
 		offset                 pgtype.Interval
 		draining               bool
 	)
-	err := row.Scan(&r.ID, &r.Host, &r.PID, &r.Version, &started, &seen, &expires, &offset, &r.Hints, &draining)
+	err := row.Scan(&r.ID, &r.Host, &r.PID, &r.Version, &started, &seen, &expires, &offset, &r.Hints, &draining, &r.Ability)
 	r.StartedAt, r.SeenAt, r.ExpiresAt = instant(started), instant(seen), instant(expires)
 	r.ClockOffset = time.Duration(offset.Microseconds)*time.Microsecond + time.Duration(offset.Days)*24*time.Hour
 	r.Standing = Member

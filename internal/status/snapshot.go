@@ -20,6 +20,8 @@ type Snapshot struct {
 	Replicas []Replica // members first, then those that are gone, then owners that are no member
 	Pauses   []Pause   // those in force, that of all jobs first
 	Tag      string    // differs when anything above does, save AsOf, Age and what only time moves
+
+	able map[string][]string // what members of each ability can lead
 }
 
 // State is what a lease's row says.
@@ -96,4 +98,5 @@ type Replica struct {
 	ClockOffset time.Duration // the database's clock less its own, by its estimate
 	Hints       bool          // notifications reach it
 	Leases      int           // how many it holds
+	Ability     string        // which jobs it can lead; see Snapshot.HasHeir
 }

@@ -91,7 +91,7 @@ func (w *words) pause(p *Pause) {
 }
 
 func (w *words) replica(r *Replica) {
-	w.text(r.ID, string(r.Standing), r.Host, r.Version)
+	w.text(r.ID, string(r.Standing), r.Host, r.Version, r.Ability)
 	w.number(int64(r.PID), int64(r.ClockOffset), int64(r.Leases))
 	w.moment(r.StartedAt, r.SeenAt, r.ExpiresAt)
 	w.whether(r.Hints)

@@ -293,7 +293,7 @@ func stepDownForm(_ *server, r *http.Request, snap status.Snapshot) (form, error
 	}
 	f := form{Title: "Step down from " + clip(l.Name, 100), Submit: "Step down", Reason: "required"}
 	if l.State == status.Held {
-		f.Says = []string{fmt.Sprintf("%s gives up its term under epoch %d once its run has returned; %s.", host(l.Owner), l.Epoch, heir(snap, l.Owner))}
+		f.Says = []string{fmt.Sprintf("%s gives up its term under epoch %d once its run has returned; %s.", host(l.Owner), l.Epoch, heir(snap, l))}
 	} else {
 		f.Says = []string{"Nobody leads it now, so there is no term to give up."}
 	}
@@ -307,7 +307,7 @@ func revokeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	}
 	f := form{Title: "Revoke " + clip(l.Name, 100), Submit: "Revoke", Reason: "required", Typed: l.Name, Grave: true}
 	f.Says = []string{
-		fmt.Sprintf("The term under epoch %d ends now, without its leader: every later write of it through the fence is refused; %s, under a higher epoch.", l.Epoch, heir(snap, l.Owner)),
+		fmt.Sprintf("The term under epoch %d ends now, without its leader: every later write of it through the fence is refused; %s, under a higher epoch.", l.Epoch, heir(snap, l)),
 		"What its run does outside the fence goes on until the run notices. Step down waits for the run instead.",
 	}
 	for _, rep := range snap.Replicas {
@@ -327,18 +327,28 @@ func drainForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) {
 	if i < 0 {
 		return form{}, refusal{http.StatusNotFound, "There is no such replica.", "The list of replicas has all there are."}
 	}
-	var moves []string
+	var moves, orphans []string
 	for _, l := range snap.Leases {
-		if l.State == status.Held && l.Owner == id {
-			moves = append(moves, clip(l.Name, 60))
+		if l.State != status.Held || l.Owner != id {
+			continue
+		}
+		moves = append(moves, clip(l.Name, 60))
+		if !snap.HasHeir(l) {
+			orphans = append(orphans, clip(l.Name, 60))
 		}
 	}
 	f := form{Title: "Drain " + host(id), Submit: "Drain", Reason: "required"}
 	f.Says = []string{"It takes no new terms, gives up each one it has once its run has returned, and is not ready from then on. A restart ends that."}
 	move := "move"
-	if len(moves) > 0 && !hasOthers(snap, id) {
+	switch {
+	case len(orphans) == 0:
+	case !hasOthers(snap, id):
 		move = "are given up"
 		f.Warning = "No other replica is there to take over: nobody leads these until one is."
+	case len(orphans) > 12:
+		f.Warning = fmt.Sprintf("No other replica that is there can lead %d of them: nobody leads those until one can.", len(orphans))
+	default:
+		f.Warning = "No other replica that is there can lead " + strings.Join(orphans, ", ") + ": nobody leads that until one can."
 	}
 	switch {
 	case len(moves) == 0:
@@ -357,9 +367,12 @@ func hasOthers(snap status.Snapshot, id string) bool {
 }
 
 // heir is what becomes of a term that ends.
-func heir(snap status.Snapshot, owner string) string {
-	if hasOthers(snap, owner) {
-		return "another replica takes over"
+func heir(snap status.Snapshot, l status.Lease) string {
+	switch {
+	case !hasOthers(snap, l.Owner):
+		return "no other replica is there, so it may take it again"
+	case !snap.HasHeir(l):
+		return "no other replica that is there can lead it, so it may take it again"
 	}
-	return "no other replica is there, so it may take it again"
+	return "another replica takes over"
 }

@@ -206,14 +206,14 @@ func (p *jobPage) plan(job *registry.Job, leases []status.Lease, asOf time.Time)
 func settings(job *registry.Job) []setting {
 	timeout, attempts, jitter := "none", "one", "none"
 	if job.Timeout > 0 {
-		timeout = job.Timeout.String()
+		timeout = registry.Span(job.Timeout)
 	}
 	if job.Retry.Attempts > 1 {
 		pause, _ := job.Retry.After(1)
-		attempts = strconv.Itoa(job.Retry.Attempts) + ", the second " + pause.String() + " after the first, then twice as long each time"
+		attempts = strconv.Itoa(job.Retry.Attempts) + ", the second " + registry.Span(pause) + " after the first, then twice as long each time"
 	}
 	if job.Jitter > 0 {
-		jitter = "up to " + job.Jitter.String()
+		jitter = "up to " + registry.Span(job.Jitter)
 	}
 	all := []setting{
 		{"Schedule", job.Schedule.Words(), "", false},

@@ -171,7 +171,7 @@ var answersSQL = []string{
 	`INSERT INTO leadership (job_name, owner, expires_at, epoch) VALUES ('another', 'x', 'infinity', 1), ('third', 'x', 'epoch', 1)`,
 	`INSERT INTO replicas (id, host, pid, version, started_at, seen_at, expires_at)
 	 VALUES ('pod-1/a', 'pod-1', 4711, 'v9', clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '1 hour')`,
-	`INSERT INTO progress (lease, last_tick, schedule) VALUES ('job', clock_timestamp() - interval '1 hour', 'every 1m0s')`,
+	`INSERT INTO progress (lease, last_tick, schedule) VALUES ('job', clock_timestamp() - interval '1 hour', 'every 1m')`,
 	`INSERT INTO pauses (job, reason, paused_by, until) VALUES ('another', 'a reason', 'ana', '2999-01-01Z')`,
 	`INSERT INTO requests (kind, job, lease, args, asked_by, done_at, result) VALUES
 	 ('run', 'job', 'job', '{"Limit": 1}', 'ana', clock_timestamp(), 'run 1'), ('run', 'job', 'job', '{"Limit": 1}', 'ana', NULL, NULL)`,

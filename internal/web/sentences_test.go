@@ -75,6 +75,13 @@ func TestAFormSaysWhetherAnybodyTakesOver(t *testing.T) {
 	run(t, db, `INSERT INTO replicas (id, host, pid, version, started_at, seen_at, expires_at)
 		VALUES ('pod-2/1', 'pod-2', 1, 'v9', clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '1 hour')`)
 	says(map[string]string{
+		"/replicas/" + leader + "/drain":  "No other replica that is there can lead bridge_health",
+		"/leases/bridge_health/step-down": "no other replica that is there can lead it, so it may take it again",
+		"/leases/bridge_health/revoke":    "no other replica that is there can lead it",
+	})
+	run(t, db, `INSERT INTO abilities VALUES ('x', '{bridge_health}')`)
+	run(t, db, `UPDATE replicas SET ability = 'x'`)
+	says(map[string]string{
 		"/replicas/" + leader + "/drain":  "These move: bridge_health.",
 		"/leases/bridge_health/step-down": "another replica takes over.",
 		"/leases/bridge_health/revoke":    "another replica takes over, under a higher epoch",
