@@ -201,17 +201,26 @@ func (e episode) steps() []web.Step {
 	return s.steps
 }
 
-// befall tells what was done.
+// befall tells what was done, and once it is undone that it was.
 func (s *script) befall(e episode) {
+	past := !e.undone.IsZero()
 	switch {
 	case e.waiting:
 		s.step(false, fmt.Sprintf("%s is to be frozen in the middle of its next run of %s: once it has asked the bridges, and before it writes.", e.replica, storyJob))
+	case e.midRun && past:
+		s.step(true, fmt.Sprintf("%s was frozen (SIGSTOP) in the middle of a run: it had asked the bridges and not yet written. It did not know.", e.replica))
 	case e.midRun:
 		s.step(true, fmt.Sprintf("%s is frozen (SIGSTOP) in the middle of a run: it has asked the bridges and not yet written. It does not know.", e.replica))
+	case e.act == actFreeze && past:
+		s.step(true, fmt.Sprintf("%s was frozen (SIGSTOP). It did not know.", e.replica))
 	case e.act == actFreeze:
 		s.step(true, fmt.Sprintf("%s is frozen (SIGSTOP). It does not know.", e.replica))
+	case e.act == actCut && past:
+		s.step(true, fmt.Sprintf("%s was cut off from the database: its connections were broken, and new ones refused. It ran on.", e.replica))
 	case e.act == actCut:
 		s.step(true, fmt.Sprintf("%s is cut off from the database: its connections are broken, and new ones are refused. It runs on.", e.replica))
+	case e.act == actKill && past:
+		s.step(true, fmt.Sprintf("%s was killed (SIGKILL): it gave nothing back.", e.replica))
 	case e.act == actKill:
 		s.step(true, fmt.Sprintf("%s is killed (SIGKILL): it gives nothing back.", e.replica))
 	}
@@ -265,7 +274,7 @@ func (s *script) undo(e episode) {
 		return
 	}
 	if e.midRun {
-		s.step(e.packet, fmt.Sprintf("Its late write arrives, with epoch %d, and is refused.", e.term.Epoch))
+		s.step(e.packet, fmt.Sprintf("Its late write arrives, with epoch %d, and is refused. Dev sends it in %s's stead: it is no run's, so the late writes on the job's page are without it.", e.term.Epoch, e.replica))
 		if e.packet && e.late != nil {
 			s.steps[len(s.steps)-1] = web.Step{State: web.StepBad, Text: "Not as promised: " + e.late.Error()}
 		}

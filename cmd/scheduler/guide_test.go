@@ -52,16 +52,19 @@ func TestTheGuideTellsHowFarAnEpisodeHasCome(t *testing.T) {
 		want  string
 		texts []string
 	}{
-		"nothing yet": {episode{}, "now", []string{"Freeze the replica"}},
-		"awaited":     {episode{act: actFreeze, replica: "replica-1", waiting: true}, "now", []string{"is to be frozen"}},
-		"frozen":      {frozenMidRun(func(*episode) {}), "done now next next next next next", []string{"with epoch 8"}},
+		"nothing yet":                      {episode{}, "now", []string{"Freeze the replica"}},
+		"awaited":                          {episode{act: actFreeze, replica: "replica-1", waiting: true}, "now", []string{"is to be frozen"}},
+		"frozen":                           {frozenMidRun(func(*episode) {}), "done now next next next next next", []string{"replica-1 is frozen", "with epoch 8"}},
+		"frozen without a run, and thawed": {episode{act: actFreeze, replica: "replica-1", owner: oldOwner, undone: ranOut}, "done done done now", []string{"replica-1 was frozen (SIGSTOP). It did not know."}},
+		"cut off, and reconnected":         {episode{act: actCut, replica: "replica-1", owner: oldOwner, undone: ranOut, back: true}, "done done done done", []string{"was cut off"}},
+		"killed, and started again":        {episode{act: actKill, replica: "replica-1", owner: oldOwner, undone: ranOut, back: true}, "done done done done", []string{"was killed (SIGKILL)"}},
 		"taken over": {frozenMidRun(takenOver), "done done done done now next next", []string{
 			"replica-2 has taken over, with epoch 8, 12ms after the lease had run out", "Thaw replica-1",
 		}},
 		"thawed": {frozenMidRun(func(e *episode) {
 			takenOver(e)
 			e.undone, e.packet, e.over = ranOut.Add(time.Second), true, "the lease ran out"
-		}), "done done done done done done done", []string{"is refused", "its term is over (the lease ran out)"}},
+		}), "done done done done done done done", []string{"replica-1 was frozen (SIGSTOP) in the middle", "is refused", "the late writes on the job's page are without it", "its term is over (the lease ran out)"}},
 		"a late write that was taken": {frozenMidRun(func(e *episode) {
 			takenOver(e)
 			e.undone, e.packet, e.late = ranOut.Add(time.Second), true, errors.New("a late write was accepted")

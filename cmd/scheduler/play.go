@@ -231,7 +231,7 @@ func (p *player) playPacket(ctx context.Context, old leaseState) error {
 	if err := packet.update(ctx, storyBridge); err != nil {
 		return err
 	}
-	p.tell.note("late write refused: %s stays as the new leader wrote it", storyBridge)
+	p.tell.note("late write refused: %s stays as the new leader wrote it (dev sent it, so that no run counts it)", storyBridge)
 	return nil
 }
 

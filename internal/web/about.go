@@ -64,7 +64,7 @@ func (s *server) aboutView(snap status.Snapshot, got status.Reading[status.Serve
 			{"Schema", d.Search, "", true},
 			{"Migrated to", migrated(d), "", false},
 			{"Leases", fmt.Sprint(len(snap.Leases)), "", false},
-			{"Runs kept, about", fmt.Sprint(d.Runs), "", false},
+			{"Runs kept", d.RunsWords(), "", false},
 		}
 		p.Clocks = []setting{
 			{"The database's", full(d.AsOf), "", false},

@@ -96,12 +96,16 @@ func TestTheStoryIsPlayedByClicks(t *testing.T) {
 	b.tabTo(button(first, "freeze"))
 	b.press(kb.Enter)
 	b.until("the late write", step("done", "and is refused"))
+	b.until("where the late write is counted", step("done", "no run's"))
 	b.until("the end of its term", step("done", "its term is over"))
 	if !eval[bool](b, fmt.Sprintf(`window.same && document.activeElement.matches(%q)`, button(first, "freeze"))) {
 		t.Error("the page was loaded anew, or the focus is elsewhere")
 	}
 	if eval[bool](b, `document.querySelector(".stage .bad")`+" !== null") {
 		t.Error("a step did not come out as promised")
+	}
+	if said := eval[string](b, `document.getElementById("notice").textContent`); said != "" {
+		t.Errorf("a notice is left of what has passed: %s", said)
 	}
 	b.quiet("the story")
 

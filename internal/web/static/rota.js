@@ -181,7 +181,8 @@ async function send(form) {
   const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { Accept: "text/html" } });
   const page = parse(await answer.text());
   if (answer.ok && answer.redirected) {
-    id("notice").replaceChildren(...page.getElementById("notice").childNodes);
+    // Of an act the stage itself tells, and goes on to tell what has become of it.
+    id("notice").replaceChildren(...(form.matches("[data-act]") ? [] : page.getElementById("notice").childNodes));
     dialog.close();
     tag = "";
     ask();
