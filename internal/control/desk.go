@@ -43,6 +43,16 @@ type Order struct {
 	Via    string // CLI, Page or API
 	From   string // the address that it came from; empty: this machine's command line
 	Reason string // required but for RunNow
+	Epoch  int64  // the term that StepDown or Revoke is meant for; zero: whichever there is
+}
+
+// means refuses an order that was meant for another term than this one: a form that is sent twice, or
+// once more from the browser's history, must not end the term of the successor.
+func (o Order) means(lease string, epoch int64) error {
+	if o.Epoch == 0 || o.Epoch == epoch {
+		return nil
+	}
+	return refuse(ErrRefused, "the term of %q under epoch %d is over; its epoch is %d by now", lease, o.Epoch, epoch)
 }
 
 const (

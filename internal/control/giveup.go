@@ -28,6 +28,9 @@ func (d *Desk) StepDown(ctx context.Context, o Order, lease string) (Asked, erro
 	a := Asked{Lease: lease, Job: jobOf(lease)}
 	err = d.do(ctx, "ask the leader of "+lease+" to step down", steer, func(ctx context.Context, t tx) error {
 		l, err := d.ledBy(ctx, t, lease)
+		if err == nil {
+			err = o.means(lease, l.epoch)
+		}
 		if err != nil {
 			return err
 		}

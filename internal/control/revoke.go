@@ -54,6 +54,9 @@ func (d *Desk) Revoke(ctx context.Context, o Order, lease string, above int64) (
 	}
 	first, err := d.termOf(ctx, lease)
 	if err == nil {
+		err = o.means(lease, first.epoch)
+	}
+	if err == nil {
 		err = first.refusal(lease, above)
 	}
 	if err != nil {

@@ -47,8 +47,8 @@ var actions = []action{
 	{"resume", Admin, []string{"/resume"}, because, resumeAll},
 	{"cancel", Operator, []string{"/runs/{run}/cancel"}, because, cancelRun},
 	{"withdraw", Operator, []string{"/requests/{request}/withdraw"}, because, withdraw},
-	{"step_down", Operator, []string{"/leases/{lease}/step-down"}, because, stepDown},
-	{"revoke", Admin, []string{"/leases/{lease}/revoke"}, []string{"typed", "reason", "above"}, revoke},
+	{"step_down", Operator, []string{"/leases/{lease}/step-down"}, []string{"reason", "epoch"}, stepDown},
+	{"revoke", Admin, []string{"/leases/{lease}/revoke"}, []string{"typed", "reason", "above", "epoch"}, revoke},
 	// An owner id is a name, a slash, and the rest: proxies that rewrite paths leave the slash no escape.
 	{"drain", Operator, []string{"/replicas/{id}/drain", "/replicas/{name}/{rest}/drain"}, because, drain},
 }
@@ -68,6 +68,7 @@ func cancelRun(ctx context.Context, desk *control.Desk, o control.Order, in want
 }
 
 func stepDown(ctx context.Context, desk *control.Desk, o control.Order, in wanted) (done, error) {
+	o.Epoch = in.Epoch
 	a, err := desk.StepDown(ctx, o, in.Lease)
 	return asked(a), err
 }
@@ -156,6 +157,7 @@ func revoke(ctx context.Context, desk *control.Desk, o control.Order, in wanted)
 	if err := in.typed(in.Lease); err != nil {
 		return done{}, err
 	}
+	o.Epoch = in.Epoch
 	r, err := desk.Revoke(ctx, o, in.Lease, in.Above)
 	notice := fmt.Sprintf("%s: its epoch is %d now.", r.Lease, r.NewEpoch)
 	if r.Owner != "" {

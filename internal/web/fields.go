@@ -22,6 +22,7 @@ type given struct {
 	Reason string          // for the audit
 	Until  *time.Time      // when the pause ends by itself
 	Above  int64           // an epoch that the next one must be above
+	Epoch  int64           // of the term that is meant; zero: whichever there is
 	Typed  string          // what has to be typed: all, or the name of the lease
 	Shard  int             // of the job, from 1; zero: all
 }
@@ -42,6 +43,10 @@ func (g *given) set(name, text string) error {
 	case "above":
 		n, err := whole(name, text, math.MaxInt64)
 		g.Above = n
+		return err
+	case "epoch":
+		n, err := whole(name, text, math.MaxInt64)
+		g.Epoch = n
 		return err
 	case "shard":
 		n, err := whole(name, text, mostShards)
@@ -198,7 +203,7 @@ func (g *given) take(m member) error {
 	case "args":
 		g.Args = m.value
 		return nil
-	case "above", "shard":
+	case "above", "epoch", "shard":
 		if isText {
 			return wrongField(m.name, value, "a whole number, without quotes")
 		}

@@ -27,6 +27,7 @@ type form struct {
 	Grave   bool // it ends something at once
 
 	Args   *string // the arguments that are offered; nil: it takes none
+	Epoch  int64   // of the term that it is about; zero: it is about none
 	Key    string  // that makes it safe to send twice
 	Until  bool    // it may end by itself
 	Reason string  // how the reason is asked for: required, optional, or empty for not at all
@@ -291,7 +292,7 @@ func stepDownForm(_ *server, r *http.Request, snap status.Snapshot) (form, error
 	if err != nil {
 		return form{}, err
 	}
-	f := form{Title: "Step down from " + clip(l.Name, 100), Submit: "Step down", Reason: "required"}
+	f := form{Title: "Step down from " + clip(l.Name, 100), Submit: "Step down", Reason: "required", Epoch: l.Epoch}
 	if l.State == status.Held {
 		f.Says = []string{fmt.Sprintf("%s gives up its term under epoch %d once its run has returned; %s.", host(l.Owner), l.Epoch, heir(snap, l))}
 	} else {
@@ -305,7 +306,7 @@ func revokeForm(_ *server, r *http.Request, snap status.Snapshot) (form, error) 
 	if err != nil {
 		return form{}, err
 	}
-	f := form{Title: "Revoke " + clip(l.Name, 100), Submit: "Revoke", Reason: "required", Typed: l.Name, Grave: true}
+	f := form{Title: "Revoke " + clip(l.Name, 100), Submit: "Revoke", Reason: "required", Typed: l.Name, Grave: true, Epoch: l.Epoch}
 	f.Says = []string{
 		fmt.Sprintf("The term under epoch %d ends now, without its leader: every later write of it through the fence is refused; %s, under a higher epoch.", l.Epoch, heir(snap, l)),
 		"What its run does outside the fence goes on until the run notices. Step down waits for the run instead.",
