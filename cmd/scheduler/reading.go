@@ -66,6 +66,8 @@ func dash(s string) string {
 // span is a duration for people.
 func span(d time.Duration) string {
 	switch {
+	case d < 100*time.Microsecond:
+		return registry.Span(d.Round(time.Microsecond))
 	case d < 10*time.Millisecond:
 		return registry.Span(d.Round(100 * time.Microsecond))
 	case d < 10*time.Second:
