@@ -26,9 +26,10 @@ type election struct {
 
 	beatTimer, wakeTimer, retryTimer *time.Timer
 
-	registered bool          // the rows exist, as far as is known
-	failing    bool          // the last heartbeat failed
-	last       time.Duration // when the last good heartbeat was sent, by sinceBoot; 0: never
+	registered bool            // the rows exist, as far as is known
+	failing    bool            // the last heartbeat failed
+	faults     map[string]bool // of what kinds its failures were since it began to, all of which have been said
+	last       time.Duration   // when the last good heartbeat was sent, by sinceBoot; 0: never
 	beating    bool
 	looking    bool
 	lookAgain  bool

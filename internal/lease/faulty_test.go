@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -12,6 +13,7 @@ var errFault = errors.New("scripted fault")
 // A fault is what becomes of one call.
 type fault struct {
 	fail  bool          // it never executes
+	how   error         // of what fails; nil: errFault
 	delay time.Duration // it executes so much later, whether or not its caller still waits
 	slow  time.Duration // its answer takes so much longer
 	mute  bool          // it executes, and its answer is lost
@@ -30,7 +32,7 @@ func through[T any](ctx context.Context, f *faulty, call string, do func(context
 	var none T
 	what := f.next(call)
 	if what.fail {
-		return none, errFault
+		return none, cmp.Or(what.how, errFault)
 	}
 	type answer struct {
 		value T

@@ -2,8 +2,11 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // heartbeat renews all that is led, in one round trip, and looks at the rest.
@@ -90,9 +93,22 @@ func (e *election) beaten(self member, sent time.Duration, seats []*seat, verdic
 func (e *election) beatFailed(err error) {
 	e.beatTimer.Reset(e.jitter(e.cfg.pause()))
 	if !e.failing {
-		e.failing = true
+		e.failing, e.faults = true, map[string]bool{}
+	}
+	if kind := kindOf(err); !e.faults[kind] {
+		e.faults[kind] = true
 		e.log.Warn("heartbeat failed, trying again", "owner", e.cfg.Owner, "error", err)
 	}
+}
+
+// kindOf tells errors apart as far as each is worth a line of its own: by the server's code, if it has
+// answered. A connection that was cut may be followed by one to a server that is read-only by now.
+func kindOf(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return ""
 }
 
 func (e *election) beatCame(sent time.Duration) {

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"rota/internal/pgtest"
 )
 
@@ -119,6 +121,37 @@ func TestFailingAcquisitionsAreSaidOnce(t *testing.T) {
 			t.Errorf("lines of failures and ends, before and after the end: %s", said)
 		}
 		expectLeader(t, w, "a", r, 1)
+		r.end()
+	})
+}
+
+// While heartbeats fail each kind of failure is told once, however often they change places.
+func TestEachKindOfFailureOfHeartbeatsIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, log := newWorld(t), &pad{}
+		w.log = slog.New(slog.NewTextHandler(log, nil))
+		var failing atomic.Bool
+		calls := 0
+		readOnly := &pgconn.PgError{Code: "25006", Message: "read-only transaction"}
+		r := w.start("r", func(call string) fault {
+			if call != "beat" || !failing.Load() {
+				return fault{}
+			}
+			calls++
+			return []fault{{fail: true}, {fail: true, how: readOnly}}[calls%2]
+		}, leasesNamed("a")...)
+		for range 2 {
+			pass(2 * testRenew)
+			failing.Store(true)
+			pass(10 * testRenew)
+			failing.Store(false)
+		}
+		pass(2 * testRenew)
+		for text, want := range map[string]int{"heartbeat failed": 4, "read-only transaction": 2, "came through again": 2} {
+			if got := log.count(text); got != want {
+				t.Errorf("%d lines say %q, want %d:\n%s", got, text, want, log.text.String())
+			}
+		}
 		r.end()
 	})
 }
