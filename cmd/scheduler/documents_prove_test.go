@@ -52,7 +52,10 @@ func TestProveEveryCommandOfTheDocumentsWorks(t *testing.T) {
 			}
 			continue
 		}
-		eventually(t, 30*time.Second, "watched_1 is led again after the command before", func() bool { return db.lease("watched_1").held() })
+		eventually(t, 30*time.Second, "watched_1 is led again after the command before", func() bool {
+			leaving := db.number(`SELECT count(*) FROM requests WHERE kind = 'step_down' AND lease = 'watched_1' AND done_at IS NULL`)
+			return leaving == 0 && db.lease("watched_1").held()
+		})
 		line := filledIn(n.line)
 		if strings.Contains(line, "$REQUEST") {
 			env = append(env, fmt.Sprintf("REQUEST=%d", db.waiting(t, dir, env)))
