@@ -221,7 +221,7 @@ SELECT l.owner, l.epoch, l.owner <> '' AND l.expires_at > clock.at, m.id IS NOT 
 
 // leader returns the lease's row; a lease that has none yet is free.
 func (t tx) leader(ctx context.Context, lease string) (l leader, found bool, err error) {
-	err = t.row(ctx, leaderSQL, lease, kin(lease)).Scan(&l.owner, &l.epoch, &l.held, &l.member, &l.others, &l.heirs)
+	err = t.row(ctx, leaderSQL, lease, registry.Kin(lease)).Scan(&l.owner, &l.epoch, &l.held, &l.member, &l.others, &l.heirs)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return leader{}, false, nil
 	}
@@ -235,15 +235,6 @@ func (t tx) leader(ctx context.Context, lease string) (l leader, found bool, err
 func jobOf(lease string) string {
 	job, _, _ := registry.LeaseOf(lease)
 	return job
-}
-
-// kin is how replicas say that they can lead the lease.
-func kin(lease string) string {
-	job, _, of := registry.LeaseOf(lease)
-	if of < 2 {
-		return job
-	}
-	return fmt.Sprintf("%s.of%d", job, of)
 }
 
 // counted refuses a lease of a count that is not in force, for nobody leads it.

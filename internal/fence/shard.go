@@ -38,6 +38,15 @@ func (s Shard) Lease(job string) string {
 	return job + "." + s.String()
 }
 
+// Kin is what the leases of one job and one count of shards have in common: by it replicas say what they
+// can lead.
+func (s Shard) Kin(job string) string {
+	if s.Whole() {
+		return job
+	}
+	return job + ".of" + strconv.Itoa(s.Of)
+}
+
 // Shards are those that a job is split into; of 0 and 1 it is not.
 func Shards(of int) []Shard {
 	if of < 2 {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,12 +39,7 @@ func (l Lease) count() int { return max(1, l.Shard.Of) }
 
 // kin is what the leases of one job have in common that a member can lead all of or none: the job
 // and its count.
-func (l Lease) kin() string {
-	if l.Shard.Whole() {
-		return l.Job
-	}
-	return l.Job + ".of" + strconv.Itoa(l.Shard.Of)
-}
+func (l Lease) kin() string { return l.Shard.Kin(l.Job) }
 
 // An Elector wins leases and keeps them. Make one with New; it runs once.
 type Elector struct {

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,8 +67,7 @@ func TestTimesThatNobodyCanReckonWithHinderNobody(t *testing.T) {
 // and taken soon after it is mended.
 func TestAbsurdEpochsAreSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, log := newWorld(t), &pad{}
-		w.log = slog.New(slog.NewTextHandler(log, nil))
+		w, log := newLoggedWorld(t)
 		must(t, w.db.register(t.Context(), []string{"spoilt"}, *newAbility([]string{"spoilt"})))
 		w.db.set("spoilt", func(r *row) { r.owner, r.epoch, r.expires = "x", absurdEpoch, w.now() })
 		var asked atomic.Int64
@@ -108,8 +106,7 @@ func TestAbsurdEpochsAreSaidOnce(t *testing.T) {
 // A takeover that fails again and again while heartbeats come through is told, once, and so is its end.
 func TestFailingAcquisitionsAreSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, log := newWorld(t), &pad{}
-		w.log = slog.New(slog.NewTextHandler(log, nil))
+		w, log := newLoggedWorld(t)
 		var failing atomic.Bool
 		failing.Store(true)
 		r := w.start("r", func(call string) fault { return fault{fail: call == "acquire" && failing.Load()} }, leasesNamed("a", "b")...)
@@ -128,8 +125,7 @@ func TestFailingAcquisitionsAreSaidOnce(t *testing.T) {
 // While heartbeats fail each kind of failure is told once, however often they change places.
 func TestEachKindOfFailureOfHeartbeatsIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, log := newWorld(t), &pad{}
-		w.log = slog.New(slog.NewTextHandler(log, nil))
+		w, log := newLoggedWorld(t)
 		var failing atomic.Bool
 		calls := 0
 		readOnly := &pgconn.PgError{Code: "25006", Message: "read-only transaction"}

@@ -35,6 +35,13 @@ func (p *pad) has(words ...string) bool {
 	return false
 }
 
+// newLoggedWorld is a world, and what its replicas log.
+func newLoggedWorld(t *testing.T) (*world, *pad) {
+	w, log := newWorld(t), &pad{}
+	w.log = slog.New(slog.NewTextHandler(log, nil))
+	return w, log
+}
+
 // count is how often the text is there.
 func (p *pad) count(text string) int {
 	p.mu.Lock()
@@ -44,8 +51,7 @@ func (p *pad) count(text string) int {
 
 func TestEndOfATermIsLoggedWithTheReasonThatHistoryHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, log := newWorld(t), &pad{}
-		w.log = slog.New(slog.NewTextHandler(log, nil))
+		w, log := newLoggedWorld(t)
 		r := w.start("r1", nil, leasesNamed("a", "b")...)
 		pass(2 * testRenew)
 		r.GiveUp("a", Reason("step down"))

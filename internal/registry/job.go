@@ -110,3 +110,10 @@ func LeaseOf(name string) (job string, shard, of int) {
 	job, s := fence.SplitLease(name)
 	return job, s.K, s.Of
 }
+
+// Kin is what a lease has in common with the others of its job and their count: by it replicas say what
+// they can lead.
+func Kin(name string) string {
+	job, s := fence.SplitLease(name)
+	return s.Kin(job)
+}

@@ -1,10 +1,11 @@
 package status
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"rota/internal/registry"
 )
 
 // ableSQL is what live members can lead: jobs, with the count of their shards where they have some.
@@ -27,7 +28,7 @@ func scanAbility(row pgx.CollectableRow) (a ability, err error) {
 // HasHeir reports whether a member besides its holder could take the lease.
 func (s Snapshot) HasHeir(l Lease) bool {
 	for _, r := range s.Replicas {
-		if r.Standing == Member && r.ID != l.Owner && slices.Contains(s.able[r.Ability], l.kin()) {
+		if r.Standing == Member && r.ID != l.Owner && slices.Contains(s.able[r.Ability], registry.Kin(l.Name)) {
 			return true
 		}
 	}
@@ -43,14 +44,6 @@ func strand(leases []Lease, able map[string][]string) {
 		}
 	}
 	for i, l := range leases {
-		leases[i].Stranded = l.State != Held && !can[l.kin()]
+		leases[i].Stranded = l.State != Held && !can[registry.Kin(l.Name)]
 	}
-}
-
-// kin is how the members say that they can lead the lease.
-func (l Lease) kin() string {
-	if l.Of < 2 {
-		return l.Job
-	}
-	return fmt.Sprintf("%s.of%d", l.Job, l.Of)
 }
