@@ -61,7 +61,9 @@ func fences(ctx context.Context, w *world) (rows []row, err error) {
 
 func fencesOver(ctx context.Context, w *world, db *pgxpool.Pool, conns int) (rows []row, err error) {
 	bar := map[int]float64{1: 1.15, 32: 1.3}[conns]
-	for _, c := range contests(ctx, db) {
+	run, stop := context.WithCancel(ctx) // a run's context is made of its term's
+	defer stop()
+	for _, c := range contests(ctx, run, db) {
 		r, err := c.run(conns, w.some(20))
 		if err != nil {
 			return rows, fmt.Errorf("%s on %d connections: %w", c.name, conns, err)
@@ -74,9 +76,9 @@ func fencesOver(ctx context.Context, w *world, db *pgxpool.Pool, conns int) (row
 	return rows, nil
 }
 
-func contests(ctx context.Context, db *pgxpool.Pool) []contest {
+func contests(term, ctx context.Context, db *pgxpool.Pool) []contest {
 	token := fence.Token{Lease: "bridge_health", Owner: "bench", Epoch: 1}
-	writer := fence.NewWriter(ctx, func(error) {}, db, token, fence.Shard{}, bridgeStatus)
+	writer := fence.NewWriter(term, func(error) {}, db, token, fence.Shard{}, bridgeStatus)
 	one := func(conn int) string { return fmt.Sprint("LP-", conn) }
 	many := func(conn int) (ids []string) {
 		for i := range rowsAtOnce {

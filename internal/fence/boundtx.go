@@ -14,7 +14,7 @@ type boundTx struct {
 	pgx.Tx
 	w    *Writer
 	root *boundTx // the transaction itself, when this is a savepoint in it
-	stop func()   // of the latest statement, the savepoints' among them
+	last *bounded // context of the latest statement, the savepoints' among them
 }
 
 func newBoundTx(tx pgx.Tx, w *Writer) *boundTx {
@@ -64,13 +64,13 @@ func (t *boundTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []
 // one before has been read to its end by now, and its context can go.
 func (t *boundTx) bound(ctx context.Context) context.Context {
 	t.root.free()
-	ctx, t.root.stop = t.w.bound(ctx)
-	return ctx
+	t.root.last = t.w.bound(ctx)
+	return t.root.last
 }
 
 func (t *boundTx) free() {
-	if t.stop != nil {
-		t.stop()
-		t.stop = nil
+	if t.last != nil {
+		t.w.unbound(t.last)
+		t.last = nil
 	}
 }

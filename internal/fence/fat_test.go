@@ -93,24 +93,34 @@ func TestNoWriteIsAcceptedAfterATakeoverHoweverRenewalsGo(t *testing.T) {
 // P2, P3: a database that leads already is brought to this schema with its terms, and back.
 func TestLeasesOfAnOlderSchemaKeepTheirEpochs(t *testing.T) {
 	t.Parallel()
-	file, err := os.ReadFile("../../migrations/00009_lease_epochs.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	up, down, _ := strings.Cut(string(file), "-- +goose Down")
+	epochsUp, epochsDown := migration(t, "00009_lease_epochs.sql")
+	ownersUp, ownersDown := migration(t, "00019_lease_owners.sql")
 	db := newDB(t)
-	exec(t, db, down)
+	exec(t, db, ownersDown)
+	exec(t, db, epochsDown)
 	exec(t, db, `INSERT INTO leadership VALUES ('symbol_sync', '', now(), 0)`)
 	takeOver(t, db, "z")
 	a := takeOver(t, db, "a")
-	exec(t, db, up)
+	exec(t, db, epochsUp)
+	exec(t, db, ownersUp)
 	wantNoError(t, a.Upsert(within(t), bridgeStatus, status{"LP-1", "UP"}))
 	wantNoError(t, a.Tx(within(t), func(tx pgx.Tx) error { return insert(within(t), tx, "LP-2", a) }))
 	takeOver(t, db, "b")
 	wantFenced(t, a.again(t, db).Upsert(within(t), bridgeStatus, status{"LP-1", "UP"}))
-	if n := value[int](t, db, `SELECT count(*) FROM leadership l JOIN lease_epochs USING (job_name, epoch)`); n != 2 {
+	if n := value[int](t, db, `SELECT count(*) FROM leadership l JOIN lease_epochs USING (job_name, epoch, owner)`); n != 2 {
 		t.Errorf("%d leases have their epoch, want 2", n)
 	}
+}
+
+// migration reads what a migration does and how it is undone.
+func migration(t testing.TB, name string) (up, down string) {
+	t.Helper()
+	file, err := os.ReadFile("../../migrations/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, down, _ = strings.Cut(string(file), "-- +goose Down")
+	return up, down
 }
 
 // What fenced writes lock is only ever updated by a change of key, for any other update may lose its

@@ -33,6 +33,7 @@ func stretched(t testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	return poolOn(t, db.Config().ConnString(), func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.RuntimeParams["search_path"] = "stretch, pg_catalog, desk, public"
+		cfg.AfterConnect = fence.Prepare
 	})
 }
 
@@ -106,7 +107,7 @@ func TestTakeoverBetweenSnapshotAndLockRefusesTheWrite(t *testing.T) {
 // wait for writes under way then; but to a statement whose snapshot is older the former row looks
 // as if no key had changed, so that it may be locked as it was.
 const lockOnlySQL = `
-DROP INDEX lease_epochs_job_name_epoch;
+DROP INDEX lease_epochs_term;
 CREATE FUNCTION lock_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM public.lease_epochs WHERE job_name = NEW.job_name FOR UPDATE;

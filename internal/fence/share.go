@@ -36,6 +36,7 @@ type turns struct {
 	under   int // shared or not
 	waiting []*shared
 	longest time.Duration // that anything waits
+	begin   func(*shared) // sends one that has waited so long
 }
 
 // A shared is the rows of callers that go in one statement.
@@ -61,7 +62,7 @@ type outcome struct {
 }
 
 // enter says that it is the caller's turn to send, by nil, or what has his rows now.
-func (t *turns) enter(ctx context.Context, rows [][]cell, begin func(*shared)) *shared {
+func (t *turns) enter(ctx context.Context, rows [][]cell) *shared {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.under < atOnce && len(t.waiting) == 0 {
@@ -76,7 +77,7 @@ func (t *turns) enter(ctx context.Context, rows [][]cell, begin func(*shared)) *
 		b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		b.timer = time.AfterFunc(t.longest, func() {
 			if t.jump(b) {
-				begin(b)
+				t.begin(b)
 			}
 		})
 		t.waiting = append(t.waiting, b)
@@ -141,7 +142,7 @@ func (t *turns) giveUp(b *shared, rows [][]cell) (under bool) {
 
 // share upserts few rows by a statement that has been prepared, with those of others if it comes to that.
 func (w *Writer) share(ctx context.Context, s *statement, rows [][]cell) outcome {
-	b := s.turns.enter(ctx, rows, func(b *shared) { w.sendShared(s, b) })
+	b := s.turns.enter(ctx, rows)
 	if b == nil {
 		err, sent := w.exec(ctx, s, rows)
 		w.next(s)
@@ -179,9 +180,9 @@ func (w *Writer) sendShared(s *statement, b *shared) {
 }
 
 // exec sends the rows on a connection of the pool, until the term ends.
-func (w *Writer) exec(ctx context.Context, s *statement, rows [][]cell) (err error, sent bool) {
-	ctx, stop := w.bound(ctx)
-	defer stop()
+func (w *Writer) exec(caller context.Context, s *statement, rows [][]cell) (err error, sent bool) {
+	ctx := w.bound(caller)
+	defer w.unbound(ctx)
 	conn, err := w.db.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("nothing was written: %w", err), false

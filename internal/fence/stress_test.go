@@ -347,7 +347,7 @@ func TestCheckerFindsWritesThatNoLockHolds(t *testing.T) {
 	t.Parallel()
 	all := slices.Collect(maps.Keys(stressForms))
 	for index, forms := range map[string][]string{
-		"lease_epochs_job_name_epoch":      all,
+		"lease_epochs_term":                all,
 		"fence_watermarks_protected_epoch": {"by hand", "by hand", "by hand", "by hand"}, // all that rests on it alone
 	} {
 		s := newStress(t)

@@ -46,12 +46,12 @@ func (w *Writer) Tx(ctx context.Context, fn func(pgx.Tx) error) error {
 	return nil
 }
 
-func (w *Writer) tx(ctx context.Context, fn func(pgx.Tx) error) error {
+func (w *Writer) tx(caller context.Context, fn func(pgx.Tx) error) error {
 	if err := w.over(); err != nil {
 		return err
 	}
-	ctx, stop := w.bound(ctx)
-	defer stop()
+	ctx := w.bound(caller)
+	defer w.unbound(ctx)
 	pooled, err := w.db.Acquire(ctx)
 	if err != nil {
 		return w.judge(err, false)

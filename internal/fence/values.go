@@ -37,7 +37,7 @@ func (s *statement) cells(values []reflect.Value) ([][]cell, error) {
 	defer s.mu.Unlock()
 	rows := make([][]cell, len(values))
 	cells := make([]cell, len(values)*len(s.fields))
-	buf := make([]byte, 0, 64) // not nil, which would mean NULL
+	var buf []byte
 	for i, v := range values {
 		row := cells[i*len(s.fields) : (i+1)*len(s.fields)]
 		for j, f := range s.fields {
@@ -113,6 +113,9 @@ func cellOf(m *pgtype.Map, oid uint32, row reflect.Value, f field, buf []byte) (
 	if v.Type() == stringType {
 		return cell{text: v.String()}, buf, nil
 	}
+	if buf == nil { // which would mean NULL
+		buf = make([]byte, 0, 64)
+	}
 	encoded, err := m.Encode(oid, pgtype.TextFormatCode, v.Interface(), buf)
 	if err != nil {
 		return cell{}, buf, fmt.Errorf("column %s: %w", f.column, err)
@@ -140,22 +143,22 @@ func (s *statement) keyText(row []cell) string {
 	return strings.Join(parts, " ")
 }
 
-// single are the parameters for one row.
-func single(row []cell) []any {
-	args := make([]any, len(row))
-	for j, c := range row {
-		if !c.null {
-			args[j] = c.text
+// single adds the parameters for one row.
+func single(args []any, row []cell) []any {
+	for _, c := range row {
+		if c.null {
+			args = append(args, nil)
+		} else {
+			args = append(args, c.text)
 		}
 	}
 	return args
 }
 
-// columns are the parameters for many rows, an array for each column.
-func columns(rows [][]cell) []any {
-	args := make([]any, len(rows[0]))
-	for j := range args {
-		args[j] = column(rows, j)
+// columns adds the parameters for many rows, an array for each column.
+func columns(args []any, rows [][]cell) []any {
+	for j := range rows[0] {
+		args = append(args, column(rows, j))
 	}
 	return args
 }

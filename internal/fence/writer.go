@@ -35,6 +35,8 @@ type Writer struct {
 	refused    int
 	counter    prometheus.Counter
 	statements map[statementKey]*statement
+	knowns     map[*pgx.Conn]known
+	idle       *bounded // the latest that is not in use
 }
 
 type statementKey struct {
@@ -54,6 +56,7 @@ func NewWriter(term context.Context, end context.CancelCauseFunc, db *pgxpool.Po
 		tables:     make(map[string]Table, len(tables)),
 		guard:      guardOf(tables),
 		statements: map[statementKey]*statement{},
+		knowns:     map[*pgx.Conn]known{},
 	}
 	for _, table := range tables {
 		w.tables[table.Name] = table
@@ -69,8 +72,12 @@ const prepareSQL = `SELECT set_config('lock_timeout', '500ms', false) WHERE pg_b
 // of what a small one takes. All else that is sent on the connection waits no longer than half a
 // second for a lock either. Nothing rests on it, and behind a pooler it does nothing.
 func Prepare(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, prepareSQL, int64(conn.PgConn().PID())); err != nil {
+	tag, err := conn.Exec(ctx, prepareSQL, int64(conn.PgConn().PID()))
+	if err != nil {
 		return fmt.Errorf("prepare a connection for fenced writes: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		conn.PgConn().CustomData()[sessionKey] = true
 	}
 	return nil
 }
@@ -176,16 +183,6 @@ func answerLost(err error) bool {
 		return strings.HasPrefix(pg.Code, "08")
 	}
 	return !pgconn.SafeToRetry(err)
-}
-
-// bound returns ctx cut short by the end of the term. The caller must call stop.
-func (w *Writer) bound(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	unwatch := context.AfterFunc(w.term, func() { cancel(context.Cause(w.term)) })
-	return ctx, func() {
-		unwatch()
-		cancel(nil)
-	}
 }
 
 // mayWrite refuses a table that was not declared as protected, for its rows are not raised.
