@@ -10,7 +10,7 @@ import (
 // it puts there.
 var guards = []struct{ file, guard, none string }{
 	{
-		"upsert.go", "e.epoch = $3::bigint\n   AND l.owner = $2::text AND l.epoch = $3::bigint AND l.expires_at > clock_timestamp()",
+		"statement.go", "e.epoch = $3::bigint\n   AND l.owner = $2::text AND l.epoch = $3::bigint AND l.expires_at > clock_timestamp()",
 		"$2::text <> '' AND $3::bigint > 0",
 	},
 	{"tx.go", "SELECT rota_guard($1, $2, $3%s)", "SELECT concat($1, $2, $3%s)"},

@@ -24,6 +24,12 @@
 // in between, so that COMMIT is skipped if the guard raises. A guard that finds no row raises SQLSTATE
 // RF001; one that merely returned no row would let COMMIT through.
 //
+// The row of lease_epochs says whose term it is as well. By that, the upsert of a single row on a
+// connection on which one has looked at the lease within the second does not look again, but asks whether
+// what was seen then still lasts: half of what the guard takes is the look. A takeover refuses it as ever, for
+// the lock is the same; so does an end by expiry; a release by hand with no takeover after it is seen a
+// second late at most.
+//
 // Whoever changes the epoch of a lease, in whatever way, changes that row too, by a trigger, in the
 // same transaction. What else happens to a lease does not touch it:
 //
@@ -31,7 +37,8 @@
 //	another fenced write   goes on     they are many, for one job
 //	a renewal              goes on     it rewrites the lease's own row, which the write does not lock
 //	a release              goes on     as a renewal; the takeover after it waits
-//	a change of epoch      waits       it changes a key, by the unique index on (job_name, epoch)
+//	a change of epoch      waits       it changes a key, by the unique index on (job_name, epoch, owner)
+//	a change of owner      waits       likewise; it comes alone only where somebody resets a lease by hand
 //
 // The lease's own row would not do, though renewals change no key of it either. An update that finds
 // its page full lets go of the page while it looks for another. It has counted the row's locks by then,
