@@ -32,7 +32,7 @@ func atGateUnlooking(t testing.TB, db *pgxpool.Pool, l *leader) (open func(), re
 	t.Helper()
 	eventually(t, "an upsert does not look at leadership", func() bool {
 		open = closeGate(t, db, 1)
-		result = atGate(t, db, func() error { return l.Upsert(within(t), bridgeStatus, status{"LP-" + unique(), "DOWN"}) })
+		result = atGate(t, db, func() error { return l.Upsert(within(t), bridgeStatus, status{"new-" + unique(), "DOWN"}) })
 		if !strings.Contains(value[string](t, db, underWaySQL), "leadership") {
 			return true
 		}
