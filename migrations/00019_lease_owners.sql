@@ -6,9 +6,19 @@
 
 -- Leadership comes first: an acquisition under way has locked it, and is about to lock the epochs. From
 -- here on nobody changes an owner until all are copied, nor does a fenced write hold a lock that the copying,
--- an update that changes no key, could lose.
-LOCK TABLE leadership IN SHARE ROW EXCLUSIVE MODE;
-LOCK TABLE lease_epochs IN ACCESS EXCLUSIVE MODE;
+-- an update that changes no key, could lose. Renewals wait meanwhile, so that it must not take long: a dump
+-- would have the migration wait for its end, and all leases run out.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM set_config('lock_timeout', '1s', true);
+    LOCK TABLE leadership IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE lease_epochs IN ACCESS EXCLUSIVE MODE;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'leadership or lease_epochs has been in use for a second, by a dump perhaps: migrate again once that is over'
+        USING ERRCODE = 'lock_not_available';
+END $$;
+-- +goose StatementEnd
 ALTER TABLE lease_epochs ADD COLUMN owner text NOT NULL DEFAULT '';
 ALTER TABLE lease_epochs ALTER COLUMN owner DROP DEFAULT;
 UPDATE lease_epochs e SET owner = l.owner FROM leadership l WHERE l.job_name = e.job_name;
@@ -41,8 +51,17 @@ CREATE TRIGGER leadership_epoch AFTER UPDATE ON leadership
     EXECUTE FUNCTION rota_epoch();
 
 -- +goose Down
-LOCK TABLE leadership IN SHARE ROW EXCLUSIVE MODE;
-LOCK TABLE lease_epochs IN ACCESS EXCLUSIVE MODE;
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM set_config('lock_timeout', '1s', true);
+    LOCK TABLE leadership IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE lease_epochs IN ACCESS EXCLUSIVE MODE;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION 'leadership or lease_epochs has been in use for a second, by a dump perhaps: migrate again once that is over'
+        USING ERRCODE = 'lock_not_available';
+END $$;
+-- +goose StatementEnd
 DROP TRIGGER leadership_epoch ON leadership;
 CREATE TRIGGER leadership_epoch AFTER UPDATE ON leadership
     FOR EACH ROW WHEN (NEW.epoch IS DISTINCT FROM OLD.epoch OR NEW.job_name <> OLD.job_name)

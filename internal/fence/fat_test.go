@@ -112,6 +112,36 @@ func TestLeasesOfAnOlderSchemaKeepTheirEpochs(t *testing.T) {
 	}
 }
 
+// P8: who reads the epochs for long, as a dump does, keeps them from being migrated and not the leases
+// from being renewed.
+func TestMigrationOfEpochsInUseGivesUp(t *testing.T) {
+	t.Parallel()
+	up, down := migration(t, "00019_lease_owners.sql")
+	for name, sql := range map[string]string{"up": up, "down": down} {
+		db := newDB(t)
+		takeOver(t, db, "a")
+		if name == "up" {
+			exec(t, db, down)
+		}
+		dump, err := db.Begin(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = dump.Rollback(context.Background()) }()
+		if _, err := dump.Exec(within(t), `SELECT FROM lease_epochs`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec(within(t), sql); !hasCode(err, "55P03") || !strings.Contains(err.Error(), "migrate again") {
+			t.Errorf("%s: got %v, want that it gives up, and says what to do", name, err)
+		}
+		if n := exec(t, db, renewSQL, lease); n != 1 {
+			t.Errorf("%s: %d leases renewed after it, want 1", name, n)
+		}
+		wantNoError(t, dump.Rollback(within(t)))
+		exec(t, db, sql)
+	}
+}
+
 // migration reads what a migration does and how it is undone.
 func migration(t testing.TB, name string) (up, down string) {
 	t.Helper()

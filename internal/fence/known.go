@@ -24,7 +24,8 @@ type known struct {
 const knownFor = time.Second
 
 // A statement that comes late finds that what was known has run out, and no row, as one whose term has
-// passed does. The term stands in its text, for each parameter costs a hundredth of a small upsert.
+// passed does. The term stands in its text, for each parameter costs a hundredth of a small upsert; so each
+// term's is prepared anew, by a connection's second row.
 const guardKnownSQL = `
 SELECT FROM lease_epochs e
  WHERE e.job_name = %s AND e.epoch = %d AND e.owner = %s AND $1::timestamptz > clock_timestamp()

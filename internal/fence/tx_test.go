@@ -353,9 +353,17 @@ func TestLostAnswerIsSaidToBeUnknown(t *testing.T) {
 		"INSERT INTO": func(a *leader) error {
 			return a.Upsert(within(t), bridgeStatus, status{"INSERT INTO", "UP"})
 		},
+		"E'bridge_health'": func(a *leader) (err error) { // one that knows its lease, as all but the first do
+			wantNoError(t, a.Upsert(within(t), bridgeStatus, status{"LP-1", "UP"}))
+			for err == nil {
+				err = a.Upsert(within(t), bridgeStatus, status{"E'bridge_health'", "UP"})
+			}
+			return err
+		},
 	} {
 		pool := poolOn(t, db.Config().ConnString(), func(cfg *pgxpool.Config) {
 			cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+			cfg.AfterConnect = fence.Prepare
 			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 				after := name
